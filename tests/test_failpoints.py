@@ -24,18 +24,16 @@ def test_only_the_step_and_count_that_were_named(
 ) -> None:
     """The third time, with two batches in flight; other steps and emptier moments do not count, and
     it strikes once."""
-    points = Failpoints("worker.run_and_flush:3")
+    points = Failpoints("worker.flushed:3")
     for in_flight in (1, 2, 1, lambda: 2):
-        points.hit("worker.run_and_flush", in_flight)
+        points.hit("worker.flushed", in_flight)
         points.hit("worker.begin", 9)
     assert struck == []
-    points.hit("worker.run_and_flush", 4)
-    points.hit("worker.run_and_flush", 4)
+    points.hit("worker.flushed", 4)
+    points.hit("worker.flushed", 4)
 
     assert struck == [signal.SIGKILL]
-    assert (
-        "worker.run_and_flush reached with 4 batches in flight: killing" in capsys.readouterr().err
-    )
+    assert "worker.flushed reached with 4 batches in flight: killing" in capsys.readouterr().err
 
 
 def test_a_step_may_stop_instead(struck: list[int]) -> None:

@@ -96,8 +96,8 @@ class OffsetChange:
         return {
             "topic": topic,
             "partition": self.partition,
-            "offset": {"now": self.committed, "new_offsets": self.new_offset},
-            "epoch": {"now": self.epoch, "new_offsets": self.new_epoch},
+            "offset": {"now": self.committed, "wanted": self.new_offset},
+            "epoch": {"now": self.epoch, "wanted": self.new_epoch},
             "offsets_again": self.offsets_again,
             "warning": self.warning,
             "written": is_written and self.is_change,

@@ -40,7 +40,7 @@ PLANS = {
         "worker.consumed:4",
         "worker.verdict-in:3",
         "worker.appended:4",
-        "worker.run_and_flush:2",
+        "worker.flushed:2",
     ],
     "worker two": [
         "worker.offsets:2",

@@ -76,7 +76,7 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next(
     assert first.outcome is Ended.COMMITTED
 
     def release(step: str) -> None:
-        if step == "run_and_flush":
+        if step == "flushed":
             proxy.release(held)
             assert held.delivered.wait(20), "the broker never answered the late request"
             raise AbortableError("This transaction is given up.")

@@ -145,7 +145,13 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
 
 
 def test_a_page_that_was_fetched_again_is_one_line() -> None:
-    document = {"share": 1, "id": "a", "output_position": "unique-0@0", "time_ms": 0, "verdict": "unique"}
+    document = {
+        "share": 1,
+        "id": "a",
+        "output_position": "unique-0@0",
+        "time_ms": 0,
+        "verdict": "unique",
+    }
     document |= {"group_position": "", "snippet": [], "fetches": 1, "first_ms": 0, "newest_ms": 0}
     assert "fetches" not in line_of(document).plain
     times = {"first_ms": 1_700_000_000_000, "newest_ms": 1_700_000_060_000}

@@ -20,7 +20,7 @@ from stream_dedup.settings.settings import Settings
 
 
 class Broker:
-    """A producer that keeps what was run_and_flush. After `left` more records it is interrupted, or fails
+    """A producer that keeps what was flushed. After `left` more records it is interrupted, or fails
     from then on.
     """
 

@@ -45,7 +45,7 @@ def test_check_and_dedup_read_a_file_alike(run: Run, tmp_path: Path, suffix: str
 
     rows = [{"k": None, "text": PAGE}, {"k": 1.5, "text": OTHER}, {"k": None, "text": PAGE}]
     path = written(tmp_path / f"nulls.{suffix}", rows)
-    with pytest.warns(UserWarning, match="^2 of 3 rows have no 'k'; their id, url or place in"):
+    with pytest.warns(UserWarning, match="^2 of 3 rows have no 'k'; their id, url or location in"):
         ids = found(path, id="k")
     assert checked(run, path, "--id-field", "k") == ids
     assert [reason for _, reason in ids] == ["new", "new", "exact"]
@@ -76,7 +76,7 @@ def test_a_field_that_no_row_has_is_reported(run: Run, tmp_path: Path) -> None:
         refused = run("check", table, option, "hots")
         assert refused.code == 1
         assert (
-            f"a.parquet has no column 'hots'; its columns are id, text, host. Name the one with the {what}"
+            f"a.parquet has no column 'hots'; its columns are id, text, host. Name the column with the {what}"
             in refused.err
         )
         for path in (lines, table):

@@ -181,10 +181,10 @@ def test_nothing_that_can_be_read_is_a_failure(run: Run, tmp_path: Path) -> None
     )
     assert run("check", path, "--text-field", "body").code == 0
     pq.write_table(pa.table({"body": [[1.0, 2.0]]}), tmp_path / "b.parquet")
-    for file in (path, tmp_path / "b.parquet"):
+    for file, named in ((path, "field"), (tmp_path / "b.parquet", "column")):
         vectors = run("check", file, "--vector-field", "nosuch")
         assert vectors.code == 1
-        assert "Name the field with the vector:" in vectors.err
+        assert f"Name the {named} with the vector" in vectors.err
         assert "--vector-field" in vectors.err
 
 

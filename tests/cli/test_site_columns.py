@@ -151,7 +151,7 @@ def test_check_says_once_that_ids_are_not_addresses(run: Run, tmp_path: Path) ->
     texts = [" ".join(f"word{n}{k}" for k in range(20)) for n in range(20)]
     numbered = [{"id": n, "text": text, "host": "a.example"} for n, text in enumerate(texts)]
     said = check(numbered)
-    assert said.count("20 of 20 documents have no web site") == 1
+    assert said.count("20 of 20 documents have no known web site") == 1
     assert "STREAM_DEDUP_SITE_FIELD" in said
     assert "copies at a similarity of 0.70 or more (STREAM_DEDUP_SIMILARITY_UNSURE" in said
     assert check(numbered, "--similarity", "0.6") == ""

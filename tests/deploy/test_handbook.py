@@ -256,8 +256,7 @@ def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
 
     representatives = 1_000_000 * told("index, memory", rf"`bands` {memory}: (\d+) million")
     volume_bytes = representatives * (
-        3 * told("index, volume", r"(\d+) bytes")
-        + told("index, also in the volume", r"(\d+) bytes")
+        3 * told("index: volume", r"(\d+) bytes") + told("index: table files", r"(\d+) bytes")
     )
     assert volume_bytes <= 0.85 * int(claim.removesuffix("Gi")) * 2**30
 

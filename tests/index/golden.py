@@ -57,9 +57,9 @@ def main() -> None:
         index = LogIndex(RocksStore(Path(folder) / "index"))
         index.bind(NAME)
         index.apply(log[:half])
-        index.checkpoint(Path(folder) / "run_and_flush")
+        index.checkpoint(Path(folder) / "flushed")
         index.close()
-        take(Path(folder) / "run_and_flush", Path(folder) / "snapshot")
+        take(Path(folder) / "flushed", Path(folder) / "snapshot")
         raw = io.BytesIO()
         with tarfile.open(fileobj=raw, mode="w:gz") as archive:
             for path in sorted((Path(folder) / "snapshot").rglob("*")):

@@ -57,7 +57,7 @@ def test_the_site_decides_and_the_earliest_page_is_the_sibling() -> None:
         assert isinstance(one.sibling, Sibling)
         assert (one.sibling.number, one.sibling.id) == (0, b"0")
         assert 0.65 <= one.sibling.similarity < 0.9
-        assert (one.of_id, one.similarity) == (None, None)
+        assert (one.kept_id, one.similarity) == (None, None)
     assert [one.reason for one in verdicts("abc", "xyz")] == [Reason.NEW, Reason.NEAR, Reason.NEAR]
     assert [one.reason for one in verdicts("aaa", "xxx")] == [Reason.NEW, Reason.NEAR, Reason.NEAR]
 

@@ -146,7 +146,7 @@ def test_a_page_that_ends_the_process_is_tried_twice_unless_it_used_its_time_up(
 def test_a_page_that_the_process_does_not_read_is_a_failure_and_no_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It ended before the page was written, which cannot be run_and_flush."""
+    """It ended before the page was written, which cannot be flushed."""
 
     def start(*args: Any, **pipes: Any) -> Any:
         child = start_child(*args, **pipes)

@@ -160,7 +160,9 @@ def test_a_page_that_was_fetched_again_is_listed_once(
     )
     for offset, time_ms in ((5, 3000), (6, 2000), (7, 0)):
         again = fetch._replace(
-            output_position=f"duplicates-0@{offset}", time_ms=time_ms, source_position=f"documents-0@{offset}"
+            output_position=f"duplicates-0@{offset}",
+            time_ms=time_ms,
+            source_position=f"documents-0@{offset}",
         )
         engine.add_text(again, words_of(text, LANGUAGES))
     engine.commit(EngineCheckpoint({}, {}))
@@ -177,9 +179,9 @@ def test_a_page_that_was_fetched_again_is_listed_once(
         ("duplicates-0@5", 4),
         ("duplicates-0@1", 1),
     ]
-    assert [one["id"] for one in ask(server, "/v1/groups", document=KEPT, limit=1)[1]["members"]] == [
-        identifier
-    ]
+    assert [
+        one["id"] for one in ask(server, "/v1/groups", document=KEPT, limit=1)[1]["members"]
+    ] == [identifier]
 
 
 def test_more_than_can_be_counted_are_said_to_be_more(
@@ -273,7 +275,9 @@ def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None
     )
     engine.add_text(copy, (), "", ["a.example"])
     long_id = f"https://a.example/{'p' * 2000}"
-    stored = copy._replace(output_position="duplicates-0@6", id=shorten_id(long_id.encode()).decode())
+    stored = copy._replace(
+        output_position="duplicates-0@6", id=shorten_id(long_id.encode()).decode()
+    )
     engine.add_text(stored, (), "", ["a.example"])
     engine.commit(EngineCheckpoint({}, {}))
 
