@@ -14,7 +14,7 @@ _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
 _GAUGES = {
     "numbers_used": (
         "stream_dedup_index_numbers_used",
-        ("Numbers in use, of 4,294,967,280; at 4.2 billion an index without a window exits."),
+        "Row numbers in use, of 4,294,967,280; at 4.2 billion an index without a window exits.",
     ),
     "bytes_on_disk": ("stream_dedup_index_size_bytes", "Bytes of the index on its volume."),
     "applied": (
@@ -58,7 +58,7 @@ class IndexMetrics(RetentionMetrics):
         counter, gauge = self._counter, self._gauge
         self.restored_empty = counter(
             "stream_dedup_index_restored_empty",
-            "Starts with an empty volume although the log was answered before.",
+            "Starts with an empty volume although an index had answered the log before.",
         )
         self.rebuilt_files = counter(
             "stream_dedup_index_made_anew",

@@ -14,7 +14,7 @@ class InsightsMetrics(RoleMetrics):
         counter, gauge = self._counter, self._gauge
         self.read = counter(
             "stream_dedup_insights_records",
-            "Output records: counted, counted before, or without a host.",
+            "Output records by result: counted, counted before, or without a host.",
             ["result"],
         )
         self.hosts = gauge("stream_dedup_insights_hosts", "Hosts with statistics.")
