@@ -62,7 +62,7 @@ def check_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Find duplicates in files without Kafka. --json prints each document; with --to, the totals."""
+    """Find duplicates in files without Kafka. --json prints each document, or with --to only totals."""
     request = FileRequest(
         targets=targets,
         against=against or [],

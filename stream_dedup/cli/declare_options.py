@@ -84,7 +84,7 @@ IndexOption = Annotated[
         "--index",
         metavar="URL",
         help=(
-            "Index whose memory and format are checked first; one for each replica. Default: on "
+            "Index whose memory and format are checked first; repeat it for each replica. Default: on "
             "this machine."
         ),
     ),

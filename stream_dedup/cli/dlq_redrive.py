@@ -36,7 +36,7 @@ def dlq_redrive_command(
     """Send dead letters back to `documents` in their original form.
 
     Fix the cause first: each is judged as a new document. If a run selects only some, a later run
-    sends again those of them that follow the first one not selected.
+    sends again those after the first unselected one.
     """
     selection = Selection(tuple(stages or ()), tuple(classes or ()), contains)
     totals: Counter[str] = Counter()

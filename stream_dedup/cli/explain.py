@@ -55,7 +55,7 @@ def explain_command(
     )
     if index is not None and sets_plan:
         raise typer.BadParameter(
-            "uses the plan of the index; leave out the other plan", param_hint="--index"
+            "uses the plan of the index; remove the option that sets a plan", param_hint="--index"
         )
     if index is not None or (all(map(is_position, names)) and not sets_plan):
         plan = plan_in_force(settings_of_each[0], index)

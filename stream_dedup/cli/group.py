@@ -39,7 +39,7 @@ def group_command(
     limit: Annotated[
         int,
         typer.Option(
-            "--limit", "-n", min=1, max=1000, help="List at most N groups, or copies of one."
+            "--limit", "-n", min=1, max=1000, help="List at most N groups, or copies of one group."
         ),
     ] = 20,
     search: SearchOption = None,

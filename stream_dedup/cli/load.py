@@ -49,8 +49,8 @@ def load_command(
     topic = topic or settings.topic_names.documents
     if settings.value_format in ("confluent-json", "avro"):
         raise ConfigurationError(
-            "load cannot write the frame of a schema registry, because it has no schema id. Load plain "
-            "JSON into a filter with STREAM_DEDUP_VALUE_FORMAT=json, or send the documents with the "
+            "load cannot write records in a schema registry's format, because it has no schema id. Load "
+            "plain JSON into a filter with STREAM_DEDUP_VALUE_FORMAT=json, or send the documents with the "
             "producer that has the schema."
         )
     unread_names: list[str] = []

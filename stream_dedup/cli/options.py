@@ -76,7 +76,7 @@ class CommandLine:
         return [*config, *(part for text in self.assignments for part in ("--set", text)), *brokers]
 
     def settings(self, **flags: object) -> Settings:
-        """Return the settings. Flags have precedence over the environment, and that over the file."""
+        """Return the settings. Flags override the environment, which overrides the file."""
         return load_settings(self.overrides(**flags), self.config)
 
     def quiet_settings(self, **flags: object) -> Settings:
@@ -181,7 +181,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Any setting, such as --set group=crawl; precedes environment and file. Repeatable.",
+        help="Any setting, such as --set group=crawl; overrides environment and file. Repeatable.",
     ),
 ]
 BrokersOption = Annotated[
@@ -252,8 +252,8 @@ WithSearchOption = Annotated[
     bool | None,
     typer.Option(
         "--search/--no-search",
-        help="With all: also run a search with the console, on the third port after "
-        "HTTP_PORT.  [default: with its extra]",
+        help="If ROLE is all: also run a search with the console, on the third port after "
+        "HTTP_PORT.  [default: if its extra is installed]",
         show_default=False,
     ),
 ]
@@ -277,7 +277,7 @@ OpenVolumeOption = Annotated[
     typer.Option(
         "--volume",
         metavar="DIR",
-        help="Read the volume of an index, also a running one, or of `check --index`.",
+        help="Read an index's volume, even of a running index, or the folder of `check --index`.",
     ),
 ]
 SiteOption = Annotated[

@@ -37,7 +37,8 @@ def run_command(
     insights: Annotated[
         bool,
         typer.Option(
-            "--insights", help="With all: also run insights, on the second port after HTTP_PORT."
+            "--insights",
+            help="If ROLE is all: also run insights, on the second port after HTTP_PORT.",
         ),
     ] = False,
     search: WithSearchOption = None,
