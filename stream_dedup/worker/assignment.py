@@ -104,7 +104,7 @@ class Assignment:
         """Seek to the records that must be read again; return whether there are any. The caller
         then drops the records just `read`.
         """
-        # In both cases the records just read follow records that must come first.
+        # In both cases below, other records must come before those just read.
         if self._must_reread:
             # A stopping worker leaves them to the next owner: a request to Kafka would delay it.
             if not self._stop.is_set():
@@ -137,7 +137,7 @@ class Assignment:
         try:
             self._flow.resolve_stale(offsets)
         except InvariantError:
-            # A topic that was created again explains it: its new records have positions that the
+            # Perhaps the topic was created again: then its new records have positions that the
             # index has seen, and that this group has not committed.
             self.check_topics()
             raise
@@ -210,8 +210,8 @@ class Assignment:
         """Return `committed`, with the missing offsets read again: another worker may have
         committed them meanwhile.
 
-        The begun partitions are refreshed before the offsets. In the other order, a partition that
-        another worker begins between the two requests would look as if its offset was deleted.
+        The list of begun partitions is read again first, then the offsets. In the other order, if
+        another worker begins a partition between the two requests, its offset would seem deleted.
         """
         missing = [key for key, entry in committed.items() if entry.offset is None]
         if not missing:
@@ -223,7 +223,8 @@ class Assignment:
         try:
             return startup.first_epoch(self._settings, self._cluster, self._beginnings, key)
         except FirstStartError:
-            # Kafka deletes the committed offsets of a deleted topic; that error explains more.
+            # With a topic, Kafka deletes its committed offsets; then `check_topics` raises a clearer
+            # error.
             self.check_topics()
             raise
 
@@ -244,9 +245,8 @@ class Assignment:
             self._unserved.update(unserved)
             self.source.pause(unserved)
             self._logger.error(
-                "the output topics have fewer partitions than the source; these wait: grow the "
-                "outputs with "
-                "`stream-dedup topics apply`",
+                "the output topics have fewer partitions than the source; these partitions wait: grow "
+                "the outputs with `stream-dedup topics apply`",
                 partitions=[f"{topic}-{part}" for topic, part in unserved],
                 output_partitions=self._output_partitions,
             )

@@ -6,9 +6,9 @@ what must be done.
 Invariants:
  1. Batches are committed in the order in which they were read. An abort drops all batches in
     flight: committing a later batch after an aborted one would lose the aborted batch's records.
- 2. A record is committed only under the group metadata that was read with its batch, or inside a
-    later rebalance callback that kept its partition. Metadata read at commit would let a zombie
-    commit.
+ 2. A record is committed only with the group metadata that was read together with its batch, or
+    that was read inside a later rebalance callback in which the worker kept the partition. Metadata
+    read at commit would let a zombie commit.
  3. A revoked or lost partition takes its records out of every batch. After a lost assignment, or a
     generation that passed without a callback, nothing in flight is committed and the committed
     offsets are read again.
@@ -68,7 +68,9 @@ class Flow:
         nonce: bytes,
         first_documents: int = DOCUMENTS_MAX,
     ) -> None:
-        """Admit at most `first_documents`, one log record, until the index has answered once."""
+        """Until the index has answered once, admit at most `first_documents` (by default, those of
+        one log record).
+        """
         self._batches_max = batches_max
         self._first_documents = first_documents
         self._batch_documents_max = batch_documents_max
@@ -116,7 +118,7 @@ class Flow:
         Return whether batches were dropped, because the worker missed a generation or the group
         restarted its count; then the committed offsets must be read again.
         """
-        has_missed_one = (
+        has_missed_generation = (
             self._generation is not None
             and generation is not None
             and generation > self._generation + 1
@@ -127,7 +129,7 @@ class Flow:
             and generation < self._generation
         )
         self._generation = generation
-        if (has_missed_one or has_restarted) and self._batches:
+        if (has_missed_generation or has_restarted) and self._batches:
             self.drop_all()
             return True
         for batch in self._batches:
@@ -192,7 +194,7 @@ class Flow:
         )
 
     def source(self, key: TopicPartitionKey) -> Source:
-        """Return the entry of a partition in the table of sources of a log record."""
+        """Return the entry that a log record's table of sources has for a partition."""
         owned = self._owned[key]
         return Source(key[0], owned.topic_id, key[1], owned.epoch, owned.committed)
 
@@ -381,8 +383,8 @@ class Flow:
     # -- stale
 
     def stale(self) -> dict[TopicPartitionKey, int]:
-        """Return the lowest stale offset of each partition that has one. Stale is a record that is
-        older than the committed watermark which the index has seen.
+        """Return the lowest stale offset of each partition that has one. A record is stale if its
+        (epoch, offset) is below the committed one that the index knows for its partition.
         """
         return dict(self._stale)
 
@@ -419,7 +421,8 @@ class Flow:
                 self._parts.pop(part.number, None)
 
     def _check_digest(self, answer: LogAnswer | Rejected) -> None:
-        """Compare the running digest of all answers with that of another replica at this offset.
+        """Compare the running digest in an answer with that in another replica's answer to the same
+        log record.
 
         Raises:
             DivergedError: they differ.

@@ -34,13 +34,13 @@ Events and their effects:
 
     records arrive           read them, if there is space: -> P, or A if P is set
     a batch is prepared      it goes in flight, its questions to the log; P ends, then A is prepared: -> P
-    a slice of time ends     the same for the records prepared so far; the remainder is prepared before A
+    a time slice ends        the records prepared so far go in flight likewise; the remainder is prepared before A
     verdicts arrive          the flow stores them; once the oldest batches have theirs: -> T
     T commits                the flow removes its batches; T ends
     T does not commit        abort: P, A and everything in flight are dropped, and the committed offsets read again now
     partitions change        drain; the flow is updated; records that were not prepared are read again at the next read
     partitions are lost      drain; everything in flight is dropped: -> R, if other partitions remain
-    a generation was missed  drain; everything in flight is dropped: -> R, if there was any
+    a generation was missed  drain; everything in flight is dropped: -> R, if anything was in flight
     a stale verdict          drain; the partition's records are dropped, and read again from its committed offset
     a new topic of answers   drain; everything in flight is dropped, and the committed offsets read again now
     a stop                   P ends with the current chunk; batches in flight are delivered within a time limit; the

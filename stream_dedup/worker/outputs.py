@@ -97,8 +97,8 @@ def _drop_largest(foreign: Headers, bytes_max: int) -> Headers:
 _REFUSED = DeadLetter(
     "size",
     "Refused",
-    "When this record was first judged, an output topic refused it, or its page took too long; it "
-    "was retracted and represents no other document. See max.message.bytes and the timestamp "
+    "When this record was first judged, an output topic refused it, or reading its page took too "
+    "long; it was retracted and represents no other document. See max.message.bytes and the timestamp "
     "bounds of the output topics.",
 )
 
@@ -172,8 +172,8 @@ def _as_shares(percents: NDArray[np.uint8]) -> NDArray[np.float64]:
 def warm_up() -> None:
     """Load the kernels that write records, so that the first records do not wait for them."""
     no_places = SourcePlaces("", np.zeros(0, np.int32), np.zeros(0, np.int64))
-    no_prints = np.zeros((0, 0), np.uint8)
-    of_verdicts("", no_places, no_prints, Verdicts.of([]), np.zeros(0, np.bool_))
+    no_fingerprints = np.zeros((0, 0), np.uint8)
+    of_verdicts("", no_places, no_fingerprints, Verdicts.of([]), np.zeros(0, np.bool_))
     warm_up_writer()
 
 
@@ -225,12 +225,12 @@ class OutputWriter:
         if isinstance(decision, Judgement):
             if decision.reason is Reason.RETRACTED:
                 return self._build_dead_letter(message, position, _REFUSED), _REFUSED
-            written = headers.of_verdict(position, self._recipe, fingerprint, decision)
+            output_headers = headers.of_verdict(position, self._recipe, fingerprint, decision)
             topic = (
                 self._duplicates if decision.reason.verdict is Verdict.DUPLICATE else self._unique
             )
         elif isinstance(decision, Reason):
-            written = headers.of_verdict(position, self._recipe, None, decision)
+            output_headers = headers.of_verdict(position, self._recipe, None, decision)
             topic = self._unique
         elif decision is not None:
             return self._build_dead_letter(message, position, decision), decision
@@ -239,9 +239,14 @@ class OutputWriter:
                 f"The record {message.position} is to be written without a verdict."
             )
         if source_headers:
-            written = source_headers + written
+            output_headers = source_headers + output_headers
         return Output(
-            topic, message.partition, message.key, message.value, message.timestamp_ms, written
+            topic,
+            message.partition,
+            message.key,
+            message.value,
+            message.timestamp_ms,
+            output_headers,
         ), decision
 
     def _build_dead_letter(
@@ -251,16 +256,21 @@ class OutputWriter:
         if isinstance(message, UnreadableHeaders):
             error_headers.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
         fitted = fit(message, self._dead_bytes_max)
-        written = (
+        output_headers = (
             headers.escape_source_headers(fitted.headers) + error_headers + fitted.error_headers
         )
         return Output(
-            self._dead, message.partition, fitted.key, fitted.value, message.timestamp_ms, written
+            self._dead,
+            message.partition,
+            fitted.key,
+            fitted.value,
+            message.timestamp_ms,
+            output_headers,
         )
 
 
 class _EmittedColumns(Lazy[Output], PackedOutputs):
-    """The records to write of an emitted batch."""
+    """The output records of an emitted batch."""
 
     def __init__(self, emitted: EmittedBatch) -> None:
         self._emitted = emitted
@@ -315,11 +325,11 @@ class EmittedBatch(Lazy[EmittedRecord]):
         messages, prints, verdicts = self._messages, self._prints, self._verdicts
         packed = verdicts.are_outcomes
         packed[list(messages.headers)] = False
-        digits = next((len(fingerprint) for fingerprint in prints if fingerprint), 0)
-        blank = bytes(digits)
-        print_digits = np.frombuffer(
+        digit_count = next((len(fingerprint) for fingerprint in prints if fingerprint), 0)
+        blank = bytes(digit_count)
+        fingerprint_digits = np.frombuffer(
             b"".join([fingerprint or blank for fingerprint in prints]), np.uint8
-        ).reshape(len(messages), digits)
+        ).reshape(len(messages), digit_count)
         return RecordColumns(
             topics=self._topics,
             topic_numbers=verdicts.are_duplicates.astype(np.uint8),
@@ -330,7 +340,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
             headers=of_verdicts(
                 self._recipe,
                 SourcePlaces(messages.topic, messages.partitions, messages.offsets),
-                print_digits,
+                fingerprint_digits,
                 verdicts,
                 packed,
             ),
@@ -412,7 +422,7 @@ def _live_rows(batch: InFlight) -> Sequence[int]:
 def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
     """Return the index's verdicts on a batch of which `count` records are written.
 
-    If that is not the whole batch, return none: its records are built one by one.
+    If that is not the whole batch, return empty verdicts: its records are built one by one.
     """
     verdicts = Verdicts.of_nothing(count)
     if count < len(batch.messages):
