@@ -145,8 +145,8 @@ class LogAppender:
             settings, client, {"linger.ms": 0}, {"message.timeout.ms": 0}
         )
         # After a fatal error the delivery reports say only that records were purged; this callback
-        # gets the cause. It refers to a list and not to this object: such a cycle would keep the
-        # client and its threads alive until Python collects it.
+        # gets the cause. It refers to a list: a reference to this object would be a cycle, which keeps
+        # the client and its threads alive until Python collects it.
         self._fatal: list[KafkaError] = []
         self._producer = make_producer(
             self._config | {"error_cb": partial(_record_fatal, self._fatal)}
@@ -190,7 +190,7 @@ class LogAppender:
         self, seconds: float = _FLUSH_SECONDS, retry_policy: RetryPolicy = ATTEMPTS_ONLY
     ) -> None:
         """Wait until all records are durable, at most for `seconds`. With a `retry_policy` that knows
-        whether Kafka is unavailable, wait also as long as it is.
+        whether Kafka is unavailable, wait until it is available, and for `seconds` after that.
 
         Raises:
             BrokerError: a record was not delivered in time.

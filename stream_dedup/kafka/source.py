@@ -309,8 +309,8 @@ class SourceConsumer:
 
     def close(self) -> None:
         """Leave the group."""
-        # close() runs a last callback. The group's metadata may be missing then, and that error would
-        # hide the one that ended the role.
+        # close() runs a last callback, in which the group's metadata may be missing. An error about
+        # that would hide the error that ended the role.
         self._is_leaving = True
         self._consumer.close()
         self._offsets_consumer.close()
@@ -368,11 +368,10 @@ class SourceConsumer:
 
 
 def generation_of(group_metadata: bytes) -> int | None:
-    """Return the group's generation in its metadata, or None if librdkafka's format of it is unknown.
+    """Return the group's generation in its metadata, or None if the metadata has an unknown format.
 
     librdkafka serialises the metadata as "CGMDv2:" and the generation in native byte order
-    (rd_kafka_consumer_group_metadata_write). It is used to detect a generation that passed without a
-    callback.
+    (rd_kafka_consumer_group_metadata_write). The worker uses it to notice that it missed a generation.
     """
     if (
         not group_metadata.startswith(b"CGMDv2:")

@@ -42,8 +42,8 @@ from stream_dedup.kafka.client import is_retriable, make_producer, producer_conf
 from stream_dedup.kafka.retries import ATTEMPTS_ONLY, RetryPolicy
 from stream_dedup.settings.settings import Settings
 
-# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s and fences
-# its producer.
+# Limit for writing all outputs of a transaction. It is below the 30 s after which Kafka ends the
+# transaction and fences its producer.
 _OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
@@ -51,9 +51,9 @@ _TRANSACTION_SECONDS = 30.0
 _INIT_ATTEMPTS_MAX = 6
 _INIT_SECONDS = 10.0
 _GRACE_SECONDS = 2.0
-# librdkafka repeats a request after a broken connection or a time-out, after this pause plus or
-# minus a fifth. So a step that was shorter has sent its request once. The default of 100 ms would
-# not show that, because many steps with one request take as long.
+# After a broken connection or a time-out, librdkafka waits this long, plus or minus a fifth, and
+# repeats the request. So a step that took less than four fifths of it has sent its request once. The
+# default of 100 ms would not show that, because many steps with one request take as long.
 _RETRY_MS = 500
 _SENT_ONCE_SECONDS = 0.8 * _RETRY_MS / 1000
 
@@ -210,7 +210,7 @@ class TransactionalOutput:
         try:
             return self._attempt(outputs, positions, group_metadata, report_step, bulk)
         except UndeliveredError as error:
-            # After such a time the cause is a slow broker, not a record.
+            # If records had the time to time out, the cause is a slow broker, not a record.
             self._is_late = self._monotonic() - began >= _MESSAGE_SECONDS
             aborted = self._abort(error, [])
             if aborted.outcome is not Outcome.ABORTED or (self._is_late and not error.is_refused):
@@ -418,8 +418,8 @@ class TransactionalOutput:
         aborts the transaction in any case.
 
         Without the ACL for a topic the transaction fails as a whole, and only its next call reports
-        the reason. So send the source offsets or, without any, commit, which fails because outputs
-        have failed.
+        the reason. So make that call: send the source offsets or, if there are none, commit. The
+        commit fails in any case, because outputs have failed.
         """
         if (not errors and not positions) or any(error.code() not in PURGED for _, error in errors):
             return None
@@ -440,7 +440,7 @@ class TransactionalOutput:
         except KafkaException as error:
             if is_retriable(error):
                 raise StuckError(
-                    "While the outputs failed, the source offsets were not taken in time."
+                    "While the outputs failed, Kafka did not accept the source offsets in time."
                 ) from error
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return translate(
