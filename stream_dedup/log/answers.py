@@ -5,7 +5,7 @@
                 reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if
                 none were compared) decided_offset(u64) decided_place(u32), each for all documents
                 sources(u16) source*
-                then columns that only verdicts have which name another document (duplicates, and new
+                then columns for only the verdicts that name another document (duplicates, and new
                 documents with a sibling): copies(u32) better(u8: the rule by which it beats all
                 earlier copies, or 0) source(u16) offset(i64) time_ms(i64) id_bytes(u16);
                 the ids of these other documents, concatenated; at the end chain(8)
@@ -13,7 +13,7 @@
     rejected := log_offset(u64) nonce(16) number(u64) why(str16) chain(8)
     announce := first_answered_offset(u64): this replica answers no record of the log before it
 
-An answer is written in the format in force at its log record, so the worker sees which one that is.
+An answer is written in the format in force at its log record; the worker learns the format from it.
 `FORMATS` contains the reader and writer of each format ever released.
 
 Invariants: the bytes of an answer are a function of the log's prefix alone (no replica, no clock,
@@ -227,7 +227,7 @@ def _decode_answer(reader: Reader, record_name: str) -> LogAnswer:
             values[is_naming] = reader.column(column.kind, named_count)
     if columns["better"].max(initial=0) >= len(BETTER_LABELS):
         raise OtherFormatError(
-            f"{record_name} names a rule of what is better that this program does not know: {UPGRADE}"
+            f"{record_name} names a rule for better copies that this program does not know: {UPGRADE}"
         )
     sources = reader.column(np.uint16, named_count)
     offsets = reader.column(np.int64, named_count)

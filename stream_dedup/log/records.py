@@ -14,8 +14,8 @@
 `value_digest` is XXH3-64 of the raw value; `site` and `title` are keyed hashes of the names, 0 for
 none. The index answers batches only; docs/reference/control-records.md describes the effect of the
 other kinds. The grammar above is that of format 1; `FORMATS` contains the reader and writer of each
-format ever released (docs/reference/compatibility.md). A batch is written in the format in force, an
-order in the lowest format that supports it.
+format ever released (docs/reference/compatibility.md). A batch is written in the format in force, a
+control record in the lowest format that supports it.
 
 Worked example: tests/golden/formats/1/records.json contains a record of each kind as hex.
 
@@ -23,8 +23,8 @@ Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most
 bytes; documents of one partition are in offset order. A batch contains, for each source partition,
 the (epoch, committed offset) that its worker read from the broker or committed successfully, never
 one of an unconfirmed commit. `sketch_bytes` is 120, or 0 if the recipe makes no sketches. The bytes
-are a function of the fields and the format alone. A kind, an order or a field that its format does
-not define was written by a newer program; it stops the role like a newer format, because otherwise
+are a function of the fields and the format alone. A kind, a control type or a field that its format
+does not define was written by a newer program; it stops the role like a newer format, because otherwise
 replicas of two versions would diverge.
 """
 
@@ -94,7 +94,7 @@ class Batch:
     (n, width / 64) uint64, low limb first; `sketches` (n, 120) uint8, or (n, 0) if the recipe makes
     none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `site` and
     `title` (n,) uint64, keyed hashes, 0 for none; `time_ms` (n,) int64, the record's time; `ids` n
-    byte strings of at most 512 bytes, `Ids` in a decoded one.
+    byte strings of at most 512 bytes; in a decoded batch they are `Ids`.
     """
 
     recipe: str
@@ -145,9 +145,9 @@ class Seed:
 class Release:
     """A dropped document that is delivered to `unique` later; it gets no answer.
 
-    `batch` contains that document alone, as it was judged. `unique_from` is the end of its partition
-    of `unique` before this record was appended: a repeated command searches for the document from
-    there.
+    `batch` contains that document alone, as it was judged. `unique_from` is the end offset that its
+    partition of `unique` had before this record was appended. A command that is repeated searches for
+    the document from this offset.
     """
 
     batch: Batch
@@ -235,7 +235,7 @@ def encode_release(release: Release, form: int = FIRST_FORMAT) -> bytes:
 
 
 def _batch_body(batch: Batch) -> bytes:
-    """Return the bytes `batch` of the grammar above.
+    """Return a batch in bytes: the part `batch` of the grammar in the module's docstring.
 
     Raises:
         FormatError: the batch breaks a limit of the format.
@@ -355,8 +355,9 @@ def split_sizes(
 ) -> Iterator[int]:
     """Split a batch: yield the number of documents of each log record, so that none exceeds a limit.
 
-    `id_sizes` are the sizes of the documents' ids in bytes, `width_bits` and `sketch_bytes` those of
-    the recipe's prints and sketches; a record names at most `sources` source partitions.
+    `id_sizes` are the sizes of the documents' ids in bytes. `width_bits` is the size of one of the
+    recipe's fingerprints, `sketch_bytes` that of a sketch. A record names at most `sources` source
+    partitions.
     """
     fixed = _FIXED_BYTES + width_bits // 8 + sketch_bytes
     bytes_max = RECORD_BYTES_MAX - name_bytes - sources * (300 + _SOURCE.size)

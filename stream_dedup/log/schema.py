@@ -28,7 +28,7 @@ from stream_dedup.domain.sketch import NOT_COMPARED
 
 
 class VerdictColumn(NamedTuple):
-    """A column of `Verdicts`: its name, its type, and the value of a document that has none.
+    """A column of `Verdicts`: its name, its type, and the value for a document without one.
 
     With `named_only`, an answer stores the column only for verdicts that name another document.
     """
