@@ -93,7 +93,7 @@ class LogIndex:
 
     @property
     def answered_offset(self) -> int:
-        """The lowest log offset whose answer may not be delivered; all earlier ones are."""
+        """The lowest log offset whose answer may be undelivered; all earlier answers are delivered."""
         return self._answered
 
     @property
@@ -195,6 +195,7 @@ class LogIndex:
             decoded.append((log_offset, append_ms, record))
         try:
             answers = self._apply(decoded)
+            # Write nothing if the first record already is of a newer format.
             if answers or newer_format_error is None or self._applied > records[0][0]:
                 self._write()
         except FormatError as error:  # in stored data; the records are decoded already
@@ -387,8 +388,8 @@ class LogIndex:
             }
 
     def searches(self) -> tuple[int, ...]:
-        """Return a histogram, since opening: the number of documents by how many fingerprints each was
-        compared with.
+        """Return a histogram since opening: how many documents were compared with how many
+        fingerprints.
 
         Bucket 0 counts documents that were compared with none, bucket k those with 2^(k-1) to
         2^k - 1. It is empty before the first batch. Any thread may call it.

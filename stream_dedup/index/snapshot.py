@@ -12,8 +12,8 @@ How a snapshot is taken:
     2  read the whole source to compute its state digest
     3  hash each file; copy it within the place if an earlier snapshot has it, otherwise upload it
     4  compare the sizes in the place with those of the source, and write the manifest
-    5  delete older snapshots of the same log beyond the number to keep, and snapshots of this log or
-       another that were not finished within a day
+    5  delete older snapshots of the same log beyond the number to keep, and the snapshots of any log
+       that were not finished within a day
 
 How it is restored: check the list of files (names that RocksDB uses, CURRENT and the file it names,
 sizes in the place) before the first byte is fetched. Write each file to VOLUME/restoring and check
@@ -199,8 +199,8 @@ def take(
             sent_bytes, files = _copy_files(storage, volume, name, earlier, advance)
             if dt.datetime.now(dt.UTC) - started > _TAKING_TIME_MAX - dt.timedelta(hours=1):
                 raise StoreError(
-                    f"A snapshot took a day on its way to {storage.where}, and was given up; see "
-                    "to a faster way there."
+                    f"Writing a snapshot to {storage.where} took a day, so it was abandoned; use a "
+                    "place with a faster connection."
                 )
             manifest = replace(manifest, files=tuple(files))
             storage.write(f"{name}/{MANIFEST}", _manifest_bytes(manifest))
@@ -369,6 +369,7 @@ def _copy_files(
     paths = [
         path
         for path in sorted(volume.iterdir())
+        # Of the MANIFEST files, only the one that CURRENT names.
         if _VOLUME_FILE.fullmatch(path.name) and (path.name == current or path.name[0] != "M")
     ]
     stored_paths = {
@@ -382,11 +383,11 @@ def _copy_files(
         file = File(path.name, path.stat().st_size, _digest(path))
         target = f"{name}/{VOLUME}/{path.name}"
         advance(file.bytes)
-        stored = stored_paths.get((file.bytes, file.blake2b))
-        if stored is not None and path.suffix == ".sst":  # the others are small, and change
+        stored_path = stored_paths.get((file.bytes, file.blake2b))
+        if stored_path is not None and path.suffix == ".sst":  # the others are small, and change
             # Another writer may have removed that snapshot.
             with contextlib.suppress(StoreError, FileNotFoundError):
-                storage.copy(stored, target)
+                storage.copy(stored_path, target)
                 return 0, file
         storage.put(path, target)
         return file.bytes, file
@@ -394,11 +395,11 @@ def _copy_files(
     # One by one: a store's library may load a whole file into memory.
     copied = [copy_file(path) for path in paths]
     _check_file_list([file for _, file in copied], str(volume))
-    stored = storage.sizes(f"{name}/{VOLUME}")
+    stored_sizes = storage.sizes(f"{name}/{VOLUME}")
     for _, file in copied:
-        if stored.get(file.name) != file.bytes:
+        if stored_sizes.get(file.name) != file.bytes:
             raise StoreError(
-                f"{storage.where} holds {stored.get(file.name, 0)} bytes of {file.name}, and was "
+                f"{storage.where} holds {stored_sizes.get(file.name, 0)} bytes of {file.name}, and was "
                 f"given {file.bytes}; no snapshot was taken."
             )
     return sum(sent_bytes for sent_bytes, _ in copied), [file for _, file in copied]
@@ -489,8 +490,8 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
 
 
 def _check_file_list(files: Sequence[File], where: str) -> None:
-    """Check that files are those of a volume: valid unique names, and CURRENT with the one MANIFEST
-    that it names.
+    """Check that files are those of a volume: valid unique names, one MANIFEST, and a CURRENT that
+    names it.
 
     Raises:
         FormatError: they are not.
@@ -508,7 +509,7 @@ def _check_file_list(files: Sequence[File], where: str) -> None:
     elif _MARKER_FILE not in listed or listed.get(_CURRENT) != File(
         _CURRENT, len(current), _blake2b(current).hexdigest()
     ):
-        problem = f"it lacks {_MARKER_FILE}, or {_CURRENT} with the one MANIFEST that it names"
+        problem = f"it lacks {_MARKER_FILE}, one MANIFEST, or a {_CURRENT} that names it"
     else:
         return
     raise FormatError(
@@ -553,7 +554,7 @@ def restore(
         )
     names = _finished_names(storage)
     if name is None and not names:
-        read_manifest(storage, "")
+        read_manifest(storage, "")  # raises the error
     restored_name = names[0] if name is None else name
     try:
         return _restore(storage, restored_name, volume, log, advance)
@@ -733,8 +734,8 @@ def _check_state(volume: Path, manifest: Manifest, where: str) -> None:
                         f"{printable(str(state_fields[field]))}, and the manifest says "
                         f"{printable(str(expected_fields[field]))}"
                     )
-            # Other replicas delivered these answers: the restored index announces from where it
-            # answers. The snapshot has no table files.
+            # Delete the stored answers: other replicas delivered them, and the restored index announces
+            # the first offset that it answers. Delete the names of table files: a snapshot has none.
             answers = [layout.answer_key(offset) for offset in state.unanswered]
             store.write({layout.KEY_RESTORED: b""}, [*answers, layout.KEY_TABLE_FILES], NAME_RANGES)
         finally:
@@ -747,8 +748,8 @@ def _check_state(volume: Path, manifest: Manifest, where: str) -> None:
             error_class = OtherFormatError
             hint += f", or restore it with version {printable(manifest.program, 40)}"
         raise error_class(
-            f"The files of the snapshot {where} are those of its list, and do not hold what its "
-            f"manifest says: {error}. Restore another one, or {hint}."
+            f"The files of the snapshot {where} match its list, but do not contain the state in "
+            f"its manifest: {error}. Restore another one, or {hint}."
         ) from error
 
 

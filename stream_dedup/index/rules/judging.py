@@ -7,8 +7,8 @@ The steps:
   3  add rows of new representatives, and cache verdicts at or above the watermarks
   4  if duplicates refresh the window, renew the representatives that they name
 
-Nothing here writes to the volume. Of the stored entries, only those are read that a duplicate names
-or that a redelivered document became.
+Nothing here writes to the volume. Only two kinds of stored entries are read: those that duplicates
+name, and those of redelivered documents.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def _judge_new(
 ) -> tuple[Verdicts, NDArray[np.int64]]:
     """Judge the documents at `places` of the batch.
 
-    Return (verdicts, handles), (n,) each. A handle is that of the representative that a duplicate
-    names, or that of the new representative.
+    Return (verdicts, handles), (n,) each. The handle (`handle_of`) of a duplicate is that of the
+    representative that it names; a new representative has its own.
     """
     entries, neighbours = state.require_stores()
     batch, batch_ids = judging.batch, Ids.of(judging.batch.ids)
@@ -222,7 +222,8 @@ def _judge_new(
     is_duplicate = outcome >= OUTCOME_DIGEST
     duplicates, names_entry = np.flatnonzero(is_duplicate), is_duplicate | (judged.sibling >= 0)
     named_entries = judged.entry[duplicates]
-    all_named = np.where(is_duplicate, judged.entry, judged.sibling)[names_entry]
+    # The representatives of duplicates and the siblings of new documents.
+    duplicates_and_siblings = np.where(is_duplicate, judged.entry, judged.sibling)[names_entry]
     new_rows = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(new_rows):
         added_places, is_short = places[new_rows], outcome[new_rows] == OUTCOME_SHORT
@@ -239,7 +240,7 @@ def _judge_new(
     distances = np.zeros(len(places), np.uint8)
     handles = handle_of(judging.log_offset, places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
-    all_representatives = entries.representatives(all_named)
+    all_representatives = entries.representatives(duplicates_and_siblings)
     if len(named_entries):
         representatives = all_representatives.select(is_duplicate[names_entry])
         judging.named_entries.update(named_entries.tolist())

@@ -10,8 +10,9 @@ Invariants:
     flipped byte is rejected; RocksDB's default would skip all records after the byte, and open a
     young volume as empty.
  6. A volume that lacks a write before the last one is rejected. To detect this, each write adds a key
-    with its number and deletes that of the write before, and number 0 stays. So exactly two exist,
-    unless writes were lost with the end of a MANIFEST while later ones are in the write-ahead log.
+    with its number and deletes that of the write before; key 0 is never deleted. So a volume has
+    exactly two of these keys. It has others if writes were lost with the end of a damaged MANIFEST
+    while later ones are in the write-ahead log.
 
 A volume can be opened `read_only` while another process writes to it: this takes no lock and changes
 no file (rocksdict writes its `rocksdict-config.json` again, with the same content).
@@ -49,7 +50,7 @@ _IGNORED_NAMES: Final = frozenset({"lost+found"})  # in every new file system
 _READ_ONLY_TRIES: Final = 5
 _NUMBER: Final = b"\xff#"  # prefix of write numbers; after all keys of an index
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
-_SET_HINT: Final = "name one that can be, with STREAM_DEDUP_STATE_DIR"
+_SET_HINT: Final = "name another directory with STREAM_DEDUP_STATE_DIR"
 _LOCKED: Final = ("lock hold by current process", "No locks available", "While lock file")
 _ERROR_CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
     (
@@ -105,7 +106,7 @@ class RocksStore:
         try:
             if read_only:
                 self._database = _open_read_only(self._path)
-                self._last_number()
+                self._last_number()  # raises if writes are missing
                 return
             self._make_directory()
             self._database = Rdict(str(self._path), _options())
