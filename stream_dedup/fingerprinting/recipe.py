@@ -81,7 +81,7 @@ class Recipe:
     ) -> None:
         """Create the recipe `preset`: a name, or a name and a width, such as `chars:64`.
 
-        None is the preset's own width, its own floor, and the default languages.
+        None selects the width or floor of the preset, or the default languages.
 
         Raises:
             ConfigurationError: there is no such recipe, the key is invalid, or the recipe cannot
@@ -137,9 +137,8 @@ class Recipe:
             characters.digest(),
             jieba_data.ENGINE_DIGEST,
         ]
-        if (
-            self.method != PRESETS[DEFAULT]
-        ):  # kept unchanged, so that ids in existing logs stay equal
+        # Not for the default preset, so that its ids in existing logs stay equal.
+        if self.method != PRESETS[DEFAULT]:
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
         if self.method.cuts_words:
             parts.append(sketch.RULES)
@@ -234,7 +233,7 @@ class Fingerprinter:
     """Compute the fingerprints of a recipe; threads may share it, and it works outside the GIL for
     most of the time.
 
-    Recipes of keywords run jieba's Python code under the GIL; so do the hashes of libraries.
+    Recipes of keywords hold the GIL in jieba's Python code and in the hash functions of libraries.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -294,7 +293,7 @@ class _Maker:
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
         self._languages = languages.folded() if method.is_batched else languages
-        # In words, spelling variants are folded when they are cut.
+        # Words need no such step: their spelling variants are folded while they are cut.
         self._spells_texts = any(kind == OF_CHARACTERS for kind, _, _ in method.runs)
         if method.cuts_words:
             _ = self._languages.dictionary  # read it now, not with the first batch
@@ -318,7 +317,7 @@ class _Maker:
         normalised = normalise_batch(texts, fold_han=fold_han)
         if self._method.is_ranked:
             return normalised, clean_batch(texts, fold_han=fold_han)
-        return normalised, spellings.fold_batch(*normalised) if self._spells_texts else normalised
+        return normalised, (spellings.fold_batch(*normalised) if self._spells_texts else normalised)
 
     def explain(self, text: str) -> dict[str, float]:
         """Return the readable features of a text with their weights."""
@@ -333,7 +332,7 @@ class _Maker:
     def fingerprint_texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.make_forms(texts)
         edges = itertools.pairwise(offsets.tolist())
-        # Before spelling variants are folded in place.
+        # Computed first, because `fingerprint_batch` folds spelling variants in place.
         digests = _digest_each(
             self._text_digest, (normalised.data[start:stop] for start, stop in edges)
         )
