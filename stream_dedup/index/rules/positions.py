@@ -19,13 +19,13 @@ A position with another value digest is another document.
 If a representative expires or is forgotten, the cached verdicts on it and on its duplicates do not
 change: a redelivered document gets its first verdict again. Only a forgotten id is removed from them.
 
-Invariants: no cached verdict is below its partition's watermark; the rows of a stored record that are
-at or above the watermarks are exactly the cached ones (so a rising watermark causes no write, and a
-rising epoch rewrites stored values); a cached duplicate names a representative that was not
+Invariants: no cached verdict is below its partition's watermark; the cached verdicts of a stored record
+are exactly its rows at or above the watermarks (so a rising watermark alone writes nothing, while a
+rising epoch rewrites stored records); a cached duplicate names a representative that was not
 retracted.
 
-Verdicts stay columns: single ones are read only if the offsets of their record overlap with those of
-a batch, and nearly always a watermark passes the record before that.
+Verdicts are kept as columns. They are read one by one only if the offsets of their record overlap with
+those of a batch; nearly always, a watermark passes the record first.
 
 A retraction reads only the records with the position, and those that name its representative. To find
 the latter, the handles of each record are indexed at the first retraction after it was cached.
@@ -121,8 +121,8 @@ class Sources:
     def list_distinct(
         self, sources: NDArray[np.uint32]
     ) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
-        """Return (the distinct partitions in order of first mention, for each of the n numbers the
-        index of its partition among them).
+        """Return (distinct partitions, indices). The partitions are in order of first mention; index i
+        is that of the partition with the number `sources[i]`.
         """
         numbers, indices = index_distinct(sources)
         return [self._names[number] for number in numbers.tolist()], indices.astype(np.uint16)
@@ -154,9 +154,9 @@ class CachedRecord:
     """The cached verdicts of one log record, as columns (n,) in the order of its documents.
 
     A handle is that of the representative that a duplicate names, or that the document became.
-    `is_kept` is false for verdicts that were dropped one by one. Verdicts that a watermark passed are
-    dropped with the record, once `sources_remaining`, the number of sources whose watermark has not
-    passed it, is 0. `reach` is, by source, the highest offset of this record and those before it in
+    `is_kept` is false for verdicts that were dropped one by one. `sources_remaining` is the number of
+    sources whose watermark has not passed the record; at 0 the whole record is dropped. `reach` is, by
+    source, the highest offset in this record and in those before it in the source's list in
     `Positions`.
     """
 
@@ -245,11 +245,12 @@ class Positions:
         self._watermarks = {number_of(key): decode_watermark(value) for key, value in watermarks}
         # The records that a source's watermark has not passed, ordered by their first offset in it.
         self._by_source: dict[int, list[CachedRecord]] = {}
-        # The records with a cached verdict, by log offset and in its order.
+        # The records with a cached verdict, by log offset, in ascending order.
         self._records: dict[int, CachedRecord] = {}
-        # The log offsets of indexed records with a duplicate of the representative with this handle.
+        # By the handle of a representative, the log offsets of indexed records with a duplicate of it.
         self._offsets_by_handle: dict[int, set[int]] = {}
-        # The handles in `_offsets_by_handle` of each indexed record. The oldest records are indexed.
+        # By the log offset of an indexed record, its handles in `_offsets_by_handle`. All records up to
+        # the last indexed one are indexed.
         self._handles_by_offset: dict[int, list[int]] = {}
         self._changed_watermarks: set[int] = set()
         self._changed: dict[int, CachedRecord] = {}
