@@ -127,7 +127,8 @@ class Indexer:
         client = f"index-{dependencies.host}"
         self._name = client.encode()
         self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
-        low, self._end_at_start = self._log_reader.watermarks()  # caught up: applied to this end
+        # The index has caught up once it has applied the log to this end.
+        low, self._end_at_start = self._log_reader.watermarks()
         self._retry, self._settings, self._dependencies = retry, settings, dependencies
         self._writer = self._make_writer()
         folder = volume_in(settings.index_dir)
@@ -182,8 +183,8 @@ class Indexer:
         and read from the volume's offset.
 
         Raises:
-            ConfigurationError: the volume belongs to another log, or records between both were
-            deleted.
+            ConfigurationError: the volume belongs to another log, or its offset is outside the log,
+            because records were deleted.
         """
         try:
             self._index.bind(log_id)
@@ -298,13 +299,13 @@ class Indexer:
     def _apply(self, messages: list[Message]) -> None:
         self._failpoints.hit("index.before-write", self._in_flight)
         with self._metrics.stage("judge"):
-            answered = self._index.apply(
+            new_answers = self._index.apply(
                 [(message.offset, message.timestamp_ms or 0, message.value) for message in messages]
             )
         self._failpoints.hit("index.after-write", self._in_flight)
         if self._index.applied < self._end_at_start:
             self._failpoints.hit("index.in-rebuild", self._end_at_start - self._index.applied)
-        for offset, raw in answered:
+        for offset, raw in new_answers:
             if offset >= self._first_answered_offset:
                 self._send(offset, raw)
         self._writer.poll()
@@ -377,7 +378,7 @@ class Indexer:
         """Raise before the numbers of kept documents run out, unless a window frees some.
 
         Only an index that has caught up checks this, so that it first reads a window that was
-        declared while it was down. The limit leaves numbers for the records written until then.
+        declared while it was down. The limit leaves numbers for the records that it applies before.
 
         Raises:
             ConfigurationError: the limit is reached.
