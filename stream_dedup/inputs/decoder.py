@@ -222,8 +222,8 @@ class Decoder:
         """Return the texts at the addresses from index `start`, as `TextFetcher.fetch` does.
 
         Raises:
-            TextAwayError: the first is unavailable now, or is not there when `is_hurried` returns
-            True.
+            TextAwayError: the first text is unavailable now, or is not fetched yet when
+            `is_hurried` returns True.
         """
         return (
             self._fetcher.fetch(addresses, start, stretch_bytes, ahead_bytes, is_hurried)
@@ -334,8 +334,8 @@ class Decoder:
             text = (message.value or b"") if not self._json else self._content_of(fields)
         title = ""
         if (self._is_encoded and isinstance(text, str)) or isinstance(text, bytes):
-            read = self._decode_text(text)
-            text, title = (read, "") if isinstance(read, DeadLetter) else read
+            page = self._decode_text(text)
+            text, title = (page, "") if isinstance(page, DeadLetter) else page
         if isinstance(text, DeadLetter):
             return text
         if isinstance(text, str) and (why := describe_wrong_encoding(text)):

@@ -2,9 +2,9 @@
 or standard input, also compressed.
 
 Invariants: a document has the bytes of the file without the end of the line (a row of Parquet or
-Arrow is one JSON object), also if they cannot be decoded. A record, or the rest of a file, that
-cannot be read is a document with `lost` in its place; all others are read. A path without a file is
-an `InputError`.
+Arrow is one JSON object), also if they cannot be decoded. A record that cannot be read, or the rest
+of such a file, becomes a document with the reason in `lost`; all others are read. A path without a
+file is an `InputError`.
 """
 
 from __future__ import annotations
@@ -216,8 +216,8 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
         ) from error
     if is_folder:
         found, unreadable = _list_folder(path)
-        # A folder that cannot be read is reported as such a file is; otherwise its documents would
-        # be missing without a message.
+        # A folder that cannot be read is reported like a file that cannot; otherwise its documents
+        # would be missing without a message.
         return [
             *(
                 _select_files(found, form, f"The folder {path}", unread_names)
@@ -286,6 +286,7 @@ def _select_files(
     Raises:
         InputError: there is none; the message begins with `where`.
     """
+    # The length of the pattern before its first wildcard; -1 for a missing sign becomes the full length.
     fixed = min(pattern.find(sign) % (len(pattern) + 1) for sign in GLOB)
     root = pattern[:fixed].rpartition("/")[0]
     shows_hidden = any(sign in pattern for sign in GLOB) and _is_hidden(pattern.removeprefix(root))
@@ -338,8 +339,8 @@ def _why_no_file(path: Path) -> str:
 def find_all(
     targets: Sequence[str], form: str, unread_names: list[str] | None = None
 ) -> list[SourceFile]:
-    """Return the files of several targets, in their order, each once; of more than one target, each
-    file has its whole path as name.
+    """Return the files of several targets, in their order, each once. With more than one target,
+    the name of a file is its whole path.
 
     `unread_names` and errors are those of `find_files`.
     """
@@ -348,7 +349,7 @@ def find_all(
 
 
 def once(found: Iterable[SourceFile]) -> list[SourceFile]:
-    """Return the files without repetitions, by two targets or a link; report these."""
+    """Return each file once, even if two targets or a link name it; report the repetitions."""
     files: dict[str, SourceFile] = {}
     repeated = [file.name for file in found if files.setdefault(file.location, file) is not file]
     if repeated:
