@@ -190,7 +190,7 @@ class ReleaseOrder:
                 )
 
     def _find_releases_on_unique(self, traces: Sequence[Trace]) -> set[str]:
-        """Return the log places of releases of these documents that records of `unique` name."""
+        """Return the log places of releases of these documents that occur in records of `unique`."""
         starts: defaultdict[int, list[int]] = defaultdict(list)
         for trace in traces:
             starts[trace.partition] += [logged.unique_from for logged in trace.releases]
@@ -290,7 +290,8 @@ def _release(
         dropped = list(_read_documents(order, places, result))
         order.trace([document.trace for document in dropped])
         ready = list(_select_releasable(order, dropped, result))
-        # First those with a release of a killed run: only for them much of `unique` is read.
+        # Documents that a killed run has begun to release come first: only they require reading much of
+        # `unique`.
         ready.sort(key=lambda document: not document.trace.releases)
         for first in range(0, len(ready), _GROUP_DOCUMENTS_MAX):
             _release_group(order, ready[first : first + _GROUP_DOCUMENTS_MAX], result)
@@ -357,8 +358,8 @@ def _select_releasable(
 
 
 def _log_places_on_output(order: ReleaseOrder, topic: str, dropped: Sequence[Dropped]) -> set[str]:
-    """Return the log places of these documents that records of an output name; the search starts at the
-    documents' timestamps.
+    """Return the log places of these documents that occur in records of an output topic. The search
+    starts at the documents' timestamps.
     """
     times_by_partition: defaultdict[int, list[int]] = defaultdict(list)
     for document in dropped:
@@ -374,8 +375,8 @@ def _find_places(
     reads: Mapping[int, Mapping[str, int]],
     places_to_find: Collection[str],
 ) -> set[str]:
-    """Return those of the log places `places_to_find` that records of a topic name. `reads` contains,
-    by partition, arguments of `read_partition` that say where to read.
+    """Return those of the log places `places_to_find` that occur in the headers of a topic's records.
+    `reads` contains, by partition, the bounds for `read_partition`.
     """
     places = set()
     for partition, bounds in reads.items():
