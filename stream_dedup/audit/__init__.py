@@ -8,7 +8,7 @@
     verdicts         checks the headers of outputs, and the representatives that duplicates name
     replay           judges a log again under another plan, and reports the differences
     live             reads Kafka for the commands `audit` and `replay`
-    answers          compares the answers that indexes wrote with those of one that judges the log again
+    answers          compares the answers in `verdicts` with those of an index that judges the log again
 
 Invariants: only `live` reads Kafka, the clock and settings; only `live` and `replay` import the index.
 The audit is convincing because two implementations of the rules (`judgements` and `index.rules.apply`)

@@ -18,7 +18,7 @@ from stream_dedup.log.dead_letters import split_dead_letter
 
 
 class Cut(enum.Enum):
-    """The parts of a source record that are missing in its dead letter, which would be too large."""
+    """The parts of a source record that its dead letter lacks, because it would have been too large."""
 
     NOTHING = "nothing"
     VALUE = "a part of its value"

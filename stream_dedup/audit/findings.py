@@ -36,7 +36,7 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violation: `position` is an output position such as `unique-3@17`."""
+    """One violation, at the position of an output or source record, such as `unique-3@17`."""
 
     kind: Kind
     position: str

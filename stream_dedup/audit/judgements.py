@@ -2,11 +2,11 @@
 earliest near representative.
 
 A document is compared with every live representative (`scan`), so no table can miss one. Watermarks,
-the redelivery cache, orders and the window are a second implementation of
-docs/reference/control-records.md and of "Verdicts by position" in docs/explanation/index-layout.md.
+the redelivery cache, orders and the window are implemented a second time here, from
+docs/reference/control-records.md and "Verdicts by position" in docs/explanation/index-layout.md.
 
-Invariants: the result depends only on the records and their LogAppendTime; the only error is that for
-a record of a newer format, which cannot be read.
+Invariants: the result depends only on the records and their LogAppendTime; an error is raised only for
+a record of a newer format, which this version cannot read.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class JudgedEntry:
 class LastDigests:
     """The last text of each id, which decides between the reasons `returned` and `unchanged`.
 
-    For each id it contains the representatives, the latest last, each with a digest. The last digest
-    is that of the last text of the id.
+    Each id has its representatives, in the order in which they were added, each with a text digest.
+    The digest of the latest representative is replaced when a copy with the same id has another text.
     """
 
     def __init__(self) -> None:
@@ -225,10 +225,10 @@ class Fold:
         named_entries: dict[JudgedEntry, None] = {}
         judgements = []
         for place in range(len(batch)):
-            number = int(batch.source[place])
-            source = batch.sources[number]
+            source_index = int(batch.source[place])
+            source = batch.sources[source_index]
             position_key = (
-                partitions[number],
+                partitions[source_index],
                 int(batch.offset[place]),
                 int(batch.value_digest[place]),
             )
@@ -259,11 +259,11 @@ class Fold:
     ) -> Judgement:
         """Return the judgement on a document: by its source position, else by its text."""
         partition, offset, value_digest = position_key
-        memory = self._partition_states[partition]
-        remembered = memory.verdicts.get((offset, value_digest))
-        if remembered is not None and epoch >= memory.watermark[0]:
+        partition_state = self._partition_states[partition]
+        remembered = partition_state.verdicts.get((offset, value_digest))
+        if remembered is not None and epoch >= partition_state.watermark[0]:
             return remembered.judgement
-        is_below = (epoch, offset) < memory.watermark
+        is_below = (epoch, offset) < partition_state.watermark
         entry = self._by_position.get(position_key)
         if entry is not None:
             judgement, representative = Judgement(entry.reason, entry.decided), entry.decided
@@ -274,7 +274,9 @@ class Fold:
                 decided, batch, place, position_key, near, named_entries
             )
         if not is_below:
-            memory.verdicts[offset, value_digest] = _RememberedVerdict(judgement, representative)
+            partition_state.verdicts[offset, value_digest] = _RememberedVerdict(
+                judgement, representative
+            )
         return judgement
 
     def _judge_text(
@@ -340,8 +342,8 @@ class Fold:
         """Return (representative of the same text, earliest near one, earliest sibling). At most one is
         not None.
 
-        `near`: the result of `_find_near` for the representatives before the batch; with it, only
-        representatives of the batch are searched.
+        `near`: the rows that `_find_near` found before the batch; with it, only the representatives that
+        the batch itself added are searched.
         """
         same = self._by_text.get(_text_key(batch, place))
         rows = self._rows
@@ -371,8 +373,8 @@ class Fold:
         of the earliest near one and of the earliest sibling, -1 without one.
 
         With `partitions` (those of the batch), documents that already have a verdict are skipped.
-        Return None if the plan limits the number of candidates, because representatives of the batch
-        then count too.
+        Return None if the plan limits the number of candidates, because representatives that the batch
+        adds then count towards the limit.
         """
         rows, plan = self._rows, self.plan
         if rows is None or plan is None or plan.bounds_candidates:
@@ -464,19 +466,19 @@ class Fold:
         return [(source.topic, source.topic_id, source.partition) for source in batch.sources]
 
     def _raise_watermark(self, partition: Partition, watermark: tuple[int, int]) -> None:
-        memory = self._partition_states.get(partition)
-        if memory is None:
+        partition_state = self._partition_states.get(partition)
+        if partition_state is None:
             self._partition_states[partition] = _PartitionState(watermark)
             return
-        if watermark <= memory.watermark:
+        if watermark <= partition_state.watermark:
             return
-        has_new_epoch = watermark[0] > memory.watermark[0]
-        memory.watermark = watermark
-        for key, remembered in list(memory.verdicts.items()):
+        has_new_epoch = watermark[0] > partition_state.watermark[0]
+        partition_state.watermark = watermark
+        for key, remembered in list(partition_state.verdicts.items()):
             if key[0] < watermark[1] or (
                 has_new_epoch and remembered.judgement.reason.verdict is not Verdict.UNIQUE
             ):
-                del memory.verdicts[key]
+                del partition_state.verdicts[key]
 
     # -- log time
 
@@ -617,8 +619,8 @@ class Fold:
         for entry in self._by_position.values():
             if entry.copies.best.id in ids:
                 entry.copies.best = entry.copies.best._replace(id=b"")
-        for memory in self._partition_states.values():
-            for remembered in memory.verdicts.values():
+        for partition_state in self._partition_states.values():
+            for remembered in partition_state.verdicts.values():
                 of = remembered.judgement.of
                 if of is not None and of.id in ids:
                     remembered.judgement = remembered.judgement._replace(of=of._replace(id=b""))
@@ -626,24 +628,25 @@ class Fold:
     def _retract(self, log_offset: int, fields: Mapping[str, object]) -> None:
         for place, position_key in enumerate(parse_retraction(fields)):
             partition, offset, value_digest = position_key
-            answered = (
+            own_verdict = (
                 self._partition_states[partition].verdicts.get((offset, value_digest))
                 if partition in self._partition_states
                 else None
             )
-            if answered is not None:
-                answered.judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
+            if own_verdict is not None:
+                own_verdict.judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
             entry = self._by_position.get(position_key)
             if entry is None:
                 continue
             self._remove_entry(entry)
-            for memory in self._partition_states.values():
-                for key, remembered in list(memory.verdicts.items()):
+            # Forget the verdicts on its duplicates, so that they are judged again.
+            for partition_state in self._partition_states.values():
+                for key, remembered in list(partition_state.verdicts.items()):
                     if (
                         remembered.representative == entry.decided
                         and remembered.judgement.reason.verdict is Verdict.DUPLICATE
                     ):
-                        del memory.verdicts[key]
+                        del partition_state.verdicts[key]
 
 
 def _text_key(batch: Batch, place: int) -> tuple[int, bytes]:

@@ -152,7 +152,7 @@ class AuditLedger:
             self.findings.add_finding(
                 Kind.TWICE,
                 message.position,
-                f"is {self._position(*key)} as released, which was released before.",
+                f"is another release of {self._position(*key)}, which was released before.",
             )
 
     def _claim(
@@ -233,7 +233,7 @@ class AuditLedger:
                 )
             elif not is_after_low and low > 0:
                 self.counts[SOURCE_TRIMMED] += 1
-            elif self._has_earlier():
+            elif self._has_earlier_topic():
                 self.counts[EARLIER_TOPIC] += 1
             else:
                 self.findings.add_finding(
@@ -246,6 +246,7 @@ class AuditLedger:
     def _next_unclaimed(
         self, part: int, partition: _SourcePartition, indexes: list[int]
     ) -> int | None:
+        # First the records without an output, then those that a rewind may have delivered again.
         for is_repeated in (0, 1):
             for index in indexes:
                 claims = partition.claims[index]
@@ -255,7 +256,7 @@ class AuditLedger:
                     return index
         return None
 
-    def _has_earlier(self) -> bool:
+    def _has_earlier_topic(self) -> bool:
         return any(
             partition[0] == self.topic and partition[1] != self.topic_id
             for partition in self.outline.epochs

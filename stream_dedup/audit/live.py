@@ -56,6 +56,7 @@ from stream_dedup.log.schema import Judgement
 from stream_dedup.settings.settings import Settings
 
 SCAN_MAX = 10_000
+# Reports progress: called with the numbers of records and bytes read since the last call.
 Advance = Callable[[int, int], None]
 
 
@@ -106,8 +107,8 @@ class AuditReport:
             "scan": self.scan,
             "verdicts_compared": self.compared,
             "waiting": self.waiting,
-            "representatives_in_flight": self._waiting(self.in_flight),
-            "unemitted_representatives": self._waiting(self.unemitted),
+            "representatives_in_flight": self._waiting_fields(self.in_flight),
+            "unemitted_representatives": self._waiting_fields(self.unemitted),
             "answers_compared": self.answers_compared,
             "remarks": dict(self.remarks),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
@@ -156,7 +157,7 @@ class AuditReport:
         oldest = "" if age is None else f", the oldest for {age:,.1f} s"
         return f"{waiting.count:,} representatives in the log but not on unique{oldest}"
 
-    def _waiting(self, waiting: Waiting) -> dict[str, Any]:
+    def _waiting_fields(self, waiting: Waiting) -> dict[str, Any]:
         return {"count": waiting.count, "oldest_seconds": self.age_seconds(waiting)}
 
     def age_seconds(self, waiting: Waiting) -> float | None:

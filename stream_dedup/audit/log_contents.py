@@ -16,6 +16,7 @@ from stream_dedup.log.controls import Partition
 from stream_dedup.log.records import Batch, Control, Release, Seed, forgotten_ids
 from stream_dedup.log.schema import Judgement
 
+# A log place is kept as one number: log offset * _PLACES + place in the record.
 _PLACES = 1 << 16
 
 
@@ -138,9 +139,10 @@ class LogOutline:
         """Return how often a position may have been read: once, and once more for each rewind to this
         position or an earlier one.
 
-        The first record of an epoch in the log shows where the epoch began. Records without a
-        verdict (dead letters, empty texts) may have been read directly before it; no logged position
-        is between them. An epoch without a record in the log has read only such records.
+        The first log record of an epoch shows the latest offset at which the epoch began. Directly
+        before that offset, the epoch may have read records that are not in the log (dead letters,
+        empty texts), but none that is. An epoch without a record in the log has read only such
+        records.
         """
         epochs = self.epochs.get(partition, {})
         places = self._places.get(partition, {})

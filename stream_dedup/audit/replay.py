@@ -1,8 +1,9 @@
 """Judge a log twice, unchanged and under another plan, and report the differences. This module reads
 no Kafka.
 
-Invariants: the index of the role judges the records, in which only the plan, the window and the rule
-for the best copy are changed; each document counts once, where it was first judged.
+Invariants: the role's own index judges the records both times; the second time, only the plan, the
+window and the rule for the best copy in them are changed; each document counts once, where it was
+first judged.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ The fields of a plan are those in log records (docs/reference/plans.md).
   number of live rows that share a key are compared: half of them the earliest, half the latest.
 - Candidates are near if at most `threshold` of the low `width` bits differ (`by_length` sets other
   thresholds for shorter texts), the shorter text has at least `ratio` per cent of the longer text's
-  features, and their similarity reaches the required one. From 85 per cent on, bits are ignored.
+  features, and their similarity reaches the required one. From a similarity of 85 per cent, the
+  differing bits are ignored.
 - The required similarity is `similarity` for different known sites and for the same id, `unsure` for
   one site with equal titles and for an unknown site, `same_site` for one site with an unknown title,
   and `other_title` for one site with different titles. Each is at least `similarity`. A text of the
@@ -52,8 +53,8 @@ class ComparedText(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch, place: int) -> Self:
-        """Return what a plan compares of a document. A CRC of 0 becomes 1, because 0 means that there
-        is no id.
+        """Return the parts of a document that a plan compares. A CRC of 0 becomes 1, because 0 means
+        that there is no id.
         """
         identifier = batch.ids[place]
         id_crc = (zlib.crc32(identifier) or 1) if identifier else 0
@@ -92,8 +93,8 @@ class Reach:
 
     @property
     def bounds_candidates(self) -> bool:
-        """Whether other rows affect which pairs are compared, because sketch blocks find candidates or
-        their number is limited.
+        """Whether fingerprints alone do not decide which pairs are compared: sketch blocks find
+        candidates too, or the number of candidates is limited.
         """
         return bool(self.plan.bands or self.plan.asked)
 
@@ -137,8 +138,8 @@ class Reach:
 
 
 class Rows:
-    """The columns that plans compare, of all representatives in the order in which they were added, also
-    of removed ones.
+    """The columns that plans compare: a row for each representative, also for removed ones, in the order
+    in which they were added.
     """
 
     def __init__(self, limbs: int, values: int = 0) -> None:
@@ -247,7 +248,7 @@ def _judge_rows(
         _required_similarity(plan, tuple(origin), text.origin)
         for origin in rows.origins[candidates].tolist()
     ]
-    required = np.array([per_cent for per_cent, _ in requirements], np.int64)
+    required = np.array([needed for needed, _ in requirements], np.int64)
     is_same_site = np.array([is_same for _, is_same in requirements], np.bool_)
     otherwise = np.where(is_same_site, _SIBLING, _APART)
     return np.where(fits, np.where(similarity >= 24 * required, _NEAR, otherwise), _APART)
@@ -285,8 +286,8 @@ def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDA
 
 
 def _similarity_in_2400ths(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the similarity in 2,400ths: the mean of the shares of equal values in both parts. The
-    second share is corrected for values that are equal by chance, once in 16 times.
+    """Return the similarity in 2,400ths: the mean of the share of equal bytes and the share of equal
+    half bytes. The second is corrected for half bytes that are equal by chance, once in 16 times.
     """
     similarity: NDArray[np.int64] = (
         15 * equal[..., :SKETCH_VALUES].sum(axis=-1)

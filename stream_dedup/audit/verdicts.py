@@ -75,8 +75,8 @@ class AuditedOutputs:
     _answered_again: set[LogPlace] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Collect the log places of representatives that were redelivered, whose answers have no
-        sibling.
+        """Collect the log places of representatives that were redelivered. The later answers name
+        no sibling.
         """
         for log_offset, judgements in self.outline.judgements.items():
             self._answered_again.update(
@@ -257,16 +257,16 @@ class AuditedOutputs:
         self._named_positions.setdefault(
             (representative.partition, representative.offset), message.position
         )
-        if reason_not_near := self._reason_not_near(
+        if reason_not_duplicate := self._reason_not_duplicate(
             dedup_headers, reason, document, representative
         ):
             self.findings.add_finding(
-                Kind.REACH, message.position, f"is {reason} to {text}, but {reason_not_near}."
+                Kind.REACH, message.position, f"is {reason} to {text}, but {reason_not_duplicate}."
             )
 
     def _find_representative(self, document: LoggedDocument, text: str) -> LoggedDocument | None:
-        """Return the document at the position that a duplicate names; None without one. Its topic id is
-        that in the judgement, or else the current one.
+        """Return the document at the position that a duplicate names; None without one. Without a
+        judgement, which contains the topic id, the topic of the duplicate is searched first.
         """
         judgements = self.outline.judgements.get(document.log.offset)
         if (
@@ -288,7 +288,7 @@ class AuditedOutputs:
                 return representative
         return None
 
-    def _reason_not_near(
+    def _reason_not_duplicate(
         self,
         dedup_headers: Headers,
         reason: str,
