@@ -1,7 +1,7 @@
 """Serve the console over HTTP: each page as HTML (`decisions`) and as JSON (`decisions.json`), tables
 as CSV, and the stylesheet, script and icon.
 
-Invariants: pages accept only GET and HEAD, and paths of `api` the methods that it names; sources are
+Invariants: pages accept only GET and HEAD; `api` names the methods of each of its paths; sources are
 called in threads, at most `CALLS_MAX` at a time, each with a timeout of `WAIT_SECONDS`; if a source
 fails, the page shows a notice and the rest of its contents; links are relative.
 """

@@ -151,10 +151,10 @@ class Attention:
         topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
         ends = self._kafka.ask(partial(read_bounds, (topic,)))
         committed = self._kafka.ask(lambda admin: admin.committed_or_last_known(group))
-        starts = {key: committed.get(key, (0, None))[0] for key in ends}
+        redriven_to = {key: committed.get(key, (0, None))[0] for key in ends}
         read = self._letters.read(ends)
         letters = [
-            replace(letter, is_sent_back=offset < starts[key] and letter.can_be_sent_back)
+            replace(letter, is_sent_back=offset < redriven_to[key] and letter.can_be_sent_back)
             for key, offset, letter in read
         ]
         letters.sort(key=lambda letter: letter.time_ms, reverse=True)
@@ -183,7 +183,7 @@ class Attention:
             kinds=kinds,
             letters=tuple(letters[:_LISTED]),
             unsent_stages=tuple(
-                letter.stage or "-" for key, offset, letter in read if offset >= starts[key]
+                letter.stage or "-" for key, offset, letter in read if offset >= redriven_to[key]
             ),
         )
 

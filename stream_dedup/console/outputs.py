@@ -2,9 +2,9 @@
 by position.
 
 Invariants: nothing joins a consumer group or commits offsets; the first turn reads at most `KEEP`
-records, every later one at most `TURN_RECORDS`: the newest of each partition, the same share of each,
-so that a burst of records does not increase the load; only records of the source and of the two
-outputs can be read by position.
+records, every later one at most `TURN_RECORDS`; each reads the newest records of each partition, the
+same share of each, so that a burst of records does not increase the load; only records of the
+source and of the two outputs can be read by position.
 """
 
 from __future__ import annotations
@@ -275,18 +275,18 @@ class OutputsFollower(threading.Thread):
         names = self._settings.topic_names
         ends = self._records.kafka.ask(partial(read_bounds, (names.unique, names.duplicates)))
         # If an end is below the last one, the topic was created again: read it from its beginning.
-        begins = {
+        unread_from = {
             key: self._next_offsets[key] if self._next_offsets.get(key, high + 1) <= high else low
             for key, (low, high) in ends.items()
         }
         # Read the same share of each partition, so that unique and duplicates are counted alike.
-        starts = {key: max(low, begins[key]) for key, (low, _) in ends.items()}
-        unread = sum(high - starts[key] for key, (_, high) in ends.items())
+        stored_from = {key: max(low, unread_from[key]) for key, (low, _) in ends.items()}
+        unread = sum(high - stored_from[key] for key, (_, high) in ends.items())
         share = min(1.0, (TURN_RECORDS if self._next_offsets else KEEP) / max(1, unread))
         spans = {
-            key: [(high - math.ceil((high - starts[key]) * share), high)]
+            key: [(high - math.ceil((high - stored_from[key]) * share), high)]
             for key, (_, high) in ends.items()
-            if starts[key] < high
+            if stored_from[key] < high
         }
         group = self._settings.group
         for role, group_id in (("Workers", group), ("Replicas of insights", reading_group(group))):
@@ -297,7 +297,7 @@ class OutputsFollower(threading.Thread):
         is_live = bool(self._next_offsets)
         seen_ms = int(time.time() * 1000)
         messages = read_all(read_spans(self._settings, spans))
-        skipped = {key for key, [(first, _)] in spans.items() if first > begins[key]}
+        skipped = {key for key, [(first, _)] in spans.items() if first > unread_from[key]}
         self._next_offsets = {key: high for key, (_, high) in ends.items()}
         decisions = [
             self._records.decision_in(
@@ -310,7 +310,7 @@ class OutputsFollower(threading.Thread):
             if (key := (decision.topic, decision.partition)) in oldest:
                 oldest[key] = min(oldest[key], decision.seen_ms)
         whole_since_ms = max(oldest.values(), default=0)
-        if not is_live:  # only the time of which all partitions were read
+        if not is_live:  # keep only the time since which all partitions were read
             decisions = [decision for decision in decisions if decision.seen_ms >= whole_since_ms]
         self._recent.add(sorted(decisions, key=lambda decision: decision.time_ms), whole_since_ms)
 

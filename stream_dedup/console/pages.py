@@ -180,7 +180,7 @@ async def answer_decisions(
     sources: ConsoleSources, query: Query, call: ThreadCall
 ) -> dict[str, Any]:
     """Answer with the newest decisions that match the filter, or with all of them sorted by a column.
-    `before`: the number that the next page starts below.
+    `before`: the next page starts below this number.
     """
     filters = filter_of(query)
     before = _parse_number(query, "before")
@@ -273,16 +273,18 @@ async def answer_decision(
     return values | await call(lambda: _compare_texts(sources, decision, record, kept))
 
 
-async def _count_copies(sources: ConsoleSources, call: ThreadCall, kept: Decision) -> int | None:
-    """Return the number of known copies of a kept document; None for a duplicate, or if the search
-    does not answer.
+async def _count_copies(
+    sources: ConsoleSources, call: ThreadCall, decision: Decision
+) -> int | None:
+    """Return the number of known copies of a kept document, 0 if the search does not answer; None
+    for a duplicate, or without a search.
     """
-    if kept.is_duplicate or not kept.source_position or sources.search is None:
+    if decision.is_duplicate or not decision.source_position or sources.search is None:
         return None
     group = await _call_or_notice(
-        [], call, partial(sources.search.group, kept.source_position), "", "", None
+        [], call, partial(sources.search.group, decision.source_position), "", "", None
     )
-    return group.copies if group and group.position == kept.source_position else 0
+    return group.copies if group and group.position == decision.source_position else 0
 
 
 def _explain(
@@ -342,7 +344,7 @@ async def _read_record(
     is_from_header: bool = False,
 ) -> OpenedRecord:
     """Return the record at a position. An invalid position raises InputError; if the position is from
-    a header, the error is returned as the reason of the missing text instead.
+    a header, the record says with this error why its text is missing.
     """
     read_record = sources.read_record
     if read_record is None:

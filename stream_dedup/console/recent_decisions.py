@@ -155,7 +155,8 @@ class Recent:
     """The latest decisions.
 
     `redact_decision`: returns a decision as it may be listed; None for a forgotten document; raises
-    `StreamDedupError` while the forgotten ids are not known. Figures count also forgotten documents.
+    `StreamDedupError` while the forgotten ids are not known. Forgotten documents count in the
+    figures.
     """
 
     def __init__(

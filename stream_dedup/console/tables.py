@@ -16,8 +16,8 @@ from stream_dedup.domain.errors import InputError
 @dataclass(frozen=True, slots=True)
 class PageTable:
     """A table of a page. `rows`: the name of its rows in the page's values; `columns`: attributes of
-    a row; `rows_shown`: the maximum number of rows on the page; `page`: the page of a second table,
-    empty for a table that has the name of its page.
+    a row; `rows_shown`: the maximum number of rows on the page; `page`: the page that shows the
+    table, empty if the table has the name of its page.
     """
 
     rows: str

@@ -27,15 +27,16 @@ class Decision:
     """The decision that a record of `unique` or `duplicates` contains.
 
     `output_position`: the position of this record (`duplicates-3@17`); `source_position`: the
-    position of its source record (`documents-3@9001`). `number`: the decisions that this console
-    read are numbered in the order of reading.
+    position of its source record (`documents-3@9001`). `number`: the console numbers decisions in
+    the order in which it reads them.
 
-    `similarity`: None if the record has only a distance. `copies`: this is the n-th copy; None if
-    the log does not count copies. `better`: the rule by which this copy is better than the kept
-    document and all earlier copies; empty if it is not. `sibling_...`: the earliest similar page of
-    its site, if the document was kept only because of its site or title. `log`: the position in the
-    log that decided (`8812/17`). `seen_ms`: when this console read the record; `latency_ms`: how
-    long after the record's time that was, None for records that were read late.
+    `similarity`: None if the record has only a distance. `copies`: the copies so far, including
+    this one; None if the log does not count copies. `better`: the rule by which this copy is better
+    than the kept document and all earlier copies; empty if it is not. `sibling_...`: the earliest
+    similar page of its site, if the document was kept only because of its site or title. `log`: the
+    position in the log that decided (`8812/17`). `seen_ms`: when this console read the record;
+    `latency_ms`: the time from the record's time to `seen_ms`, None for records that were read
+    late.
     """
 
     output_position: str
@@ -105,9 +106,9 @@ FIND_ORDERS = ("best", "earliest", "newest")
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A page that contains a query, by one of its fetches. `share`: the part of the query that it
-    contains; `snippet`: pieces of its text, each with whether it matches; `group_position`: the
-    position of its group, empty without one; `fetches`: the number of fetches that contain the
+    """A page that contains a query, as it was at one of its fetches. `share`: the part of the query
+    that it contains; `snippet`: pieces of its text, each with whether it matches; `group_position`:
+    the position of its group, empty without one; `fetches`: the number of fetches that contain the
     query, from `first_ms` to `newest_ms`.
     """
 
@@ -140,7 +141,7 @@ class FoundDocuments:
 @dataclass(frozen=True, slots=True)
 class GroupMember:
     """A page with copies in a group, with the number of its `fetches` from `first_ms` to `newest_ms`.
-    `output_position`: the position of the newest one's decision; `better`: as in `Decision`.
+    `output_position`: the position of its newest fetch on an output; `better`: as in `Decision`.
     """
 
     output_position: str
@@ -315,9 +316,9 @@ class ListedLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The newest dead letters. `count`: how many were read, all that are stored if `is_whole`;
-    `kinds`: their numbers by kind; `letters`: the newest of them; `unsent_stages`: the stage of each
-    letter that `dlq redrive` has not reached.
+    """The newest dead letters. `count`: how many were read; if `is_whole`, no others are stored;
+    `kinds`: their numbers by kind; `letters`: the newest of them; `unsent_stages`: the stage of
+    each letter that `dlq redrive` has not reached.
     """
 
     count: int
