@@ -73,7 +73,8 @@ def raise_if_other_version() -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            "The response is not that of a search of this version; use the same version for both "
+            "The response is not that of a search of this version; use the same version of the search "
+            "and of this command "
             f"({error!r:.100})."
         ) from error
 

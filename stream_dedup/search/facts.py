@@ -64,7 +64,7 @@ class TextFacts(NamedTuple):
 
     @property
     def decision_rank(self) -> int:
-        """The position in the log that decided, as a number for sorting."""
+        """The place of the decision in the log, as a number for sorting."""
         row = min(self.log_row, (1 << _ROW_BITS) - 1)
         return min(max(0, self.log_offset), _LOG_OFFSETS - 1) << _ROW_BITS | row
 

@@ -42,7 +42,7 @@ PAIRS_MAX = 1_000
 FETCHES_MAX = 10_000
 """How many of the newest copies of a group are read, to list each page once."""
 FOUND_MAX = 10_000
-"""If more documents contain a query, only the best of this number are counted, sorted and listed."""
+"""The maximum number of documents that are counted, sorted and listed: those with the highest share."""
 
 
 class Fetches(NamedTuple):
@@ -123,7 +123,7 @@ class Finder:
     ) -> FoundDocuments:
         """Return the pages that contain at least the share `min_share` of a text: at most `limit` after
         the first `offset`, in one of `FIND_ORDERS`. A page is listed once, by the first of its
-        fetches in that order; those without a time come last. With `host`, return only pages of
+        fetches in that order; pages without a time come last. With `host`, return only pages of
         this host and its subdomains.
 
         Raises:

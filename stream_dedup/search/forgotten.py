@@ -34,8 +34,8 @@ class ForgottenId(NamedTuple):
     append_ms: int
 
     def covers(self, log_offset: int, time_ms: int) -> bool:
-        """Return whether the `forget` covers a document that the log decided at `log_offset`; if that
-        is -1, a document with the time `time_ms`.
+        """Return whether the `forget` covers a document that the log decided at `log_offset`; if this
+        is -1, the times are compared.
         """
         return log_offset < self.log_offset if log_offset >= 0 else time_ms <= self.append_ms
 

@@ -98,20 +98,20 @@ class OutputTexts:
 def _decode_each(
     decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[], bool]
 ) -> Iterator[OutputText]:
-    address_of_index = decoder.addresses(messages) if decoder.fetches else {}
-    indices, addresses = [*address_of_index], [*address_of_index.values()]
+    address_by_place = decoder.addresses(messages) if decoder.fetches else {}
+    places, addresses = [*address_by_place], [*address_by_place.values()]
     texts: dict[int, Fetched] = {}
     fetched_count = 0
-    for index, message in enumerate(messages):
-        if index in address_of_index and index not in texts:
+    for place, message in enumerate(messages):
+        if place in address_by_place and place not in texts:
             fetched = decoder.fetch(
                 addresses, fetched_count, _FETCH_BYTES, _FETCH_AHEAD_BYTES, is_hurried
             )
             texts.update(
-                zip(indices[fetched_count : fetched_count + len(fetched)], fetched, strict=True)
+                zip(places[fetched_count : fetched_count + len(fetched)], fetched, strict=True)
             )
             fetched_count += len(fetched)
-        decoded = decoder.decode(message, texts.pop(index, None))
+        decoded = decoder.decode(message, texts.pop(place, None))
         if isinstance(decoded, DecodedDocument):
             text = decoded.text if isinstance(decoded.text, str) else ""
             yield OutputText(decoded.id, text, title=decoded.title)

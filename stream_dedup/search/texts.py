@@ -6,7 +6,7 @@ It stores these kinds of entries, all in tantivy's segments:
                   and facts; for a copy of another host's page, both hosts
     group         a kept document with copies, by its position in the source: the number of copies,
                   their bytes and times
-    page          the same for a kept document without copies that was fetched again
+    page          like a group, for a kept document that was fetched again and has no copies
     forgotten id  the digest of the id, with the offset of the log record that forgot it
     checkpoint    the next offset of every partition; the topics and settings that the engine was
                   filled from
@@ -46,7 +46,7 @@ _VERSION: Final = 7
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
-_PLACE: Final = "place"
+_CHECKPOINT: Final = "place"
 _FORGOTTEN: Final = "take-down"
 _GROUP: Final = "group"
 _PAGE: Final = "page"
@@ -109,7 +109,7 @@ class TextIndex:
         self.checkpoint = self._read_checkpoint()
 
     def _read_checkpoint(self) -> EngineCheckpoint | None:
-        stored = self._first_facts("kind", _PLACE)
+        stored = self._first_facts("kind", _CHECKPOINT)
         if stored is None:
             return None
         try:
@@ -139,7 +139,7 @@ class TextIndex:
         """The number of documents and groups, as of the last commit."""
         should = tantivy.Occur.Should
         others = tantivy.Query.boolean_query(
-            [(should, self._term("kind", kind)) for kind in (_PLACE, _FORGOTTEN)]
+            [(should, self._term("kind", kind)) for kind in (_CHECKPOINT, _FORGOTTEN)]
         )
         return int(self._index.searcher().num_docs) - self._count_of(others)
 
@@ -228,9 +228,9 @@ class TextIndex:
                 writer.delete_documents_by_term("root", group.position)
                 if group.copies + group.fetched_again <= 0:
                     continue
-                is_forgotten = [_NAMELESS] if group.is_forgotten else []
+                nameless_kinds = [_NAMELESS] if group.is_forgotten else []
                 self._add_document(
-                    kind=[_GROUP if group.copies else _PAGE, *is_forgotten],
+                    kind=[_GROUP if group.copies else _PAGE, *nameless_kinds],
                     root=group.position,
                     root_id=group.id[:_ID_CHARACTERS_MAX],
                     root_key=shown_key_of(group.id),
@@ -238,12 +238,12 @@ class TextIndex:
                     newest=group.newest_ms,
                     facts=json.dumps(group, separators=(",", ":")).encode(),
                 )
-            writer.delete_documents_by_term("kind", _PLACE)
+            writer.delete_documents_by_term("kind", _CHECKPOINT)
             next_offsets = [
                 [*key, offset] for key, offset in sorted(checkpoint.next_offsets.items())
             ]
             state = [_VERSION, dict(checkpoint.built_for), next_offsets]
-            self._add_document(kind=_PLACE, facts=json.dumps(state).encode())
+            self._add_document(kind=_CHECKPOINT, facts=json.dumps(state).encode())
             writer.commit()
             self._index.reload()
         self.checkpoint = checkpoint
@@ -436,8 +436,8 @@ class TextIndex:
         return [TextFacts(*fields) for fields in self._facts_in_order(query, "time", limit)]
 
     def group(self, position: str) -> GroupFacts | None:
-        """Return the group of the kept document at a position in the source, also one without copies;
-        None without one.
+        """Return the group of the kept document at a position in the source, also if the group has no
+        copies; None if there is no group.
         """
         stored = self._first_facts("root", position)
         return None if stored is None else GroupFacts(*json.loads(stored))
