@@ -132,8 +132,8 @@ class AllowedHosts:
     """The allowed names in `Host` headers: those of a setting, this machine's, `localhost`, and any
     IP address.
 
-    An IP address is safe: a page read from it is ours, whereas the owner of a name can point it to
-    this port.
+    An IP address is safe: a page loaded from it is this role's, whereas the owner of a host name can
+    make the name resolve to this machine.
     """
 
     def __init__(self, written: str) -> None:

@@ -4,8 +4,8 @@ do.
 Invariant: every kernel is called with the types that a role calls it with. The result names the
 kernels that were not called; a test expects none, so that a new kernel is added here.
 
-The command `compile` runs it in a child process, because numba reads the processor to compile for from
-the environment of its process, once.
+The command `compile` runs it in a child process, because numba reads the target processor from the
+environment, and only once in each process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _DOCUMENTS = 3
 
 def use_fingerprints() -> None:
     """Call the kernels of every preset, and those of `explain`."""
-    # Keywords are not looked for: jieba reads its tables for seconds.
+    # Presets with keywords are skipped: jieba takes seconds to read its tables.
     for name in (name for name, method in PRESETS.items() if not method.is_ranked):
         fingerprinter = Fingerprinter(Recipe(name))
         if fingerprinter.recipe.method.takes_vectors:

@@ -1,6 +1,6 @@
 """The state of a role for the probes.
 
-    /livez     the loop turns. Lag never fails it: a restart would only add to the lag.
+    /livez     the loop runs. Lag never fails it: a restart would only add to the lag.
     /readyz    the role does its work now.
     /startupz  the role has started; until then, its progress.
 

@@ -1,12 +1,13 @@
 """Serve probes and metrics over HTTP in a second thread of the role.
 
-Invariants: requests change nothing (GET and HEAD only); every response but `/metrics` is JSON with a
-sentence, and errors are problems of RFC 9457; a 404 lists the existing paths, which show a client
-that another role answers; the port is bound before `start` returns, so that a port in use ends the
-role at once instead of leaving it without probes; clients cause at most one log line a minute, and
-probes are answered under load (`admission`). Costly responses are shared by concurrent requests, created
-outside of the serving thread, and take at most a share of 1 / `_SHARE_MAX` of the time
-(`CachedAnswer`); a failure is returned to all waiting requests and not cached.
+Invariants: requests change nothing (GET and HEAD only); every response but `/metrics` is JSON with
+a sentence, and errors are problems of RFC 9457; a 404 lists the existing paths, so that a client
+can see that it has reached another role; the port is bound before `start` returns, so that a port
+in use ends the role at once instead of leaving it without probes; clients cause at most one log
+line a minute, and probes are answered under load (`admission`). Costly responses are shared by
+concurrent requests, created outside of the serving thread, and take at most a share of 1 /
+`_TIME_DIVISOR` of the time (`CachedAnswer`); a failure is returned to all waiting requests and not
+cached.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from stream_dedup.domain.threads import Outcome, outcome_of, result_of
 from stream_dedup.serving.admission import AllowedHosts, Connection, RequestPacer
 from stream_dedup.serving.health import Health, RoleState
 
-_SHARE_MAX: Final = 20
+_TIME_DIVISOR: Final = 20
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class CachedAnswer(Generic[T]):
             self._task = None
             return outcome
         ended = time.monotonic()
-        self._until = ended + max(self._seconds, (_SHARE_MAX - 1) * (ended - started))
+        self._until = ended + max(self._seconds, (_TIME_DIVISOR - 1) * (ended - started))
         return outcome
 
 

@@ -27,8 +27,8 @@ from stream_dedup.settings.settings import Settings
 
 @dataclass(frozen=True)
 class RoleFrame:
-    """The parameters of a role's services. `topic` is one that it may describe, `first_status` the first
-    sentence of `/startupz`.
+    """The parameters of a role's services. `topic`: one that it is allowed to describe; `first_status`:
+    the first sentence of `/startupz`.
     """
 
     topic: str

@@ -173,8 +173,8 @@ class ConnectionLineFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write the line; it may have been rewritten."""
         if record.levelno == logging.CRITICAL and record.name == KAFKA_LOGGER:
-            # A client's fatal error, for example when another one takes over its id; a role that ends
-            # because of it logs that as critical.
+            # A client's fatal error, for example because another client uses its id. A role that ends
+            # because of it logs a critical line for that.
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         is_debug = logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
         if record.name.startswith("aiokafka"):
@@ -185,8 +185,8 @@ class ConnectionLineFilter(logging.Filter):
         if reason is None:
             return True
         address, why = reason
-        # Without an address it is a consequence. At INFO a broker closed a connection, which is
-        # normal; if it stays away, the next line reports that.
+        # A line without an address is a consequence of another one. At INFO a broker closed a
+        # connection, which is normal; if it stays unreachable, the next line reports that.
         if not address or record.levelno <= logging.INFO or self._now_seconds() < self._quiet_until:
             return False
         self._quiet_until = self._now_seconds() + REPEAT_SECONDS

@@ -1,8 +1,8 @@
 """Common metrics of the roles; each role has its own registry.
 
-The contract defines the names; a role serves only metrics that it updates, so that an index does not
-report a worker's zeros. No label contains a host, an address or an id: the number of series must not
-grow with the crawl.
+`docs/reference/metrics.md` lists the names; a role serves only metrics that it updates, so that an
+index does not report a worker's zeros. No label contains a host, an address or an id: the number of
+series must not grow with the crawl.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
 By default the C library returns them to the system each time, and each page then causes a fault,
 which can take microseconds on a virtual machine. A worker keeps about as much as a usual batch
 needs; near the limit of the process all of it is returned. An index must not do this: its tables
-grow in place because they are separate mappings (`neighbours`).
+can grow in place only as separate mappings (`neighbours`).
 
 **Cycles.** A role's loop creates none, and a batch creates many thousand objects that live until it
 is written. With Python's default thresholds the collector scanned them repeatedly: it took a fifth
 of a worker's time (11 to 19 % of the throughput in paired runs) and 6 % of an index's.
 
-**Files.** The initial limit of a process is often 1,024, although it may raise it; an index of a
+**Files.** A process often starts with a limit of 1,024 open files, which it may raise; an index of a
 hundred million representatives has hundreds of files open, besides connections to Kafka and of the
 HTTP port.
 
@@ -42,8 +42,8 @@ _WATCH_SECONDS = 1.0
 
 
 def keep_memory(kept_bytes: int = _KEPT_BYTES) -> bool:
-    """Make this process keep freed memory, up to `kept_bytes` or 32 MB for each arena, in pieces of
-    at most half of that; return whether the C library supports it.
+    """Make this process keep freed memory: for each arena at most `kept_bytes` and at most 32 MB, in
+    pieces of at most half of that; return whether the C library supports it.
     """
     mallopt = _c_function("mallopt")
     threshold_bytes, piece_bytes = min(kept_bytes, _KEPT_BYTES), min(kept_bytes // 2, _PIECE_BYTES)

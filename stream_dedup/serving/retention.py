@@ -56,7 +56,7 @@ class RetentionWatch:
         self._settings = settings
         self._names = settings.topic_names
         self._unkept = metrics.unkept
-        self._of_source = metrics if isinstance(metrics, SourceRetentionMetrics) else None
+        self._source_metrics = metrics if isinstance(metrics, SourceRetentionMetrics) else None
         self._logger = logger
         self._make_admin = make_admin
         self._losses: tuple[Loss, ...] = ()
@@ -94,15 +94,15 @@ class RetentionWatch:
         """
         losses = tuple(self._losses_of_log(admin))
         topics = [self._names.fingerprints]
-        if self._of_source is not None:
-            losses += tuple(self._losses_of_source(admin, self._of_source))
+        if self._source_metrics is not None:
+            losses += tuple(self._losses_of_source(admin, self._source_metrics))
             topics.append(self._names.documents)
         now = time.monotonic()
         if losses != self._losses or now >= self._next_log:
             for loss in losses:
                 self._logger.error(loss.sentence, topic=loss.topic)
             if self._losses and not losses:
-                self._logger.warning("Kafka keeps again what this role needs")
+                self._logger.warning("Kafka again keeps all records that this role needs")
             self._next_log = now + _LOG_SECONDS
         self._losses = losses
         for topic in topics:
@@ -127,11 +127,11 @@ class RetentionWatch:
         metrics.retention.set(_retention_seconds(state))
         ends = admin.bounds([(topic, part) for part in range(state.partitions)])
         committed = {
-            (topic, part): owned.offset
-            for part, owned in group_offsets(
+            (topic, part): committed_offset.offset
+            for part, committed_offset in group_offsets(
                 self._settings, group, topic, state.partitions, is_stable=False
             ).items()
-            if owned.offset is not None
+            if committed_offset.offset is not None
         }
         unread: dict[TopicPartitionKey, tuple[int, int]] = {}
         for key, offset in committed.items():
@@ -151,8 +151,8 @@ class RetentionWatch:
         metrics.oldest_unread.set(self._oldest_seconds(unread))
 
     def _oldest_seconds(self, unread: Mapping[TopicPartitionKey, tuple[int, int]]) -> float:
-        """Return the age in seconds of the oldest first record of some spans, by its timestamp; 0
-        without records.
+        """Return the age in seconds of the oldest record, by timestamp, among the first records of the
+        spans; 0 without records.
         """
         first: dict[TopicPartitionKey, int] = {}
         spans = {

@@ -3,7 +3,7 @@ child processes.
 
 Invariants: if the index or the worker ends without a signal, all children are stopped, and its exit
 code is that of `run all`; each child gets one SIGTERM for any signal to this process; all children
-also stop when this process is killed, because it has the only other end of their standard inputs.
+also stop when this process is killed, because only it keeps their standard inputs open.
 Insights and search are restarted when they end: no document waits for them.
 """
 

@@ -5,7 +5,7 @@ not ready meanwhile.
     waiting for Kafka        why="Connection refused at kafka:9092" waited_seconds=60
     the wait for Kafka is over    waited_seconds=71
 
-Invariants: repeated reports of a wait are one wait until it is over. A thread asks Kafka every two
+Invariants: reports of the same wait count as one wait until it ends. A thread asks Kafka every two
 seconds (`Watch`), because librdkafka reports failed connections but not recovered ones; its result
 affects only waits and readiness, never a document.
 """
@@ -108,7 +108,7 @@ class Watch:
         waits: Waits,
         make: Callable[[Settings], Admin] = Admin,
     ) -> None:
-        """Create the watch; the role may describe `topic`."""
+        """Create the watch. `topic`: one that the role is allowed to describe."""
         self._settings = settings
         self._topic = topic
         self._waits = waits
@@ -152,8 +152,8 @@ class Watch:
         return False
 
     def begin(self, stop: threading.Event, make: Callable[[], T]) -> T:
-        """Return the result of `make`; retry it after a missing topic, and when Kafka answers again
-        after it did not.
+        """Return the result of `make`. Retry it while a topic is missing, and when Kafka answers again
+        after an outage.
 
         Raises:
             ConfigurationError, BrokerError: `make` raised another error, or `stop` was set.
