@@ -234,10 +234,10 @@ class Index:
 
         `recipe`: the default is `words` with the public demonstration key. `plan`: the default is the
         plan of the existing index; for a new index it is `bands`, for recipes without sketches
-        `blocks`, and for those with 64 bits `classic`. `similarity`: replaces two thresholds of the
-        plan, from 0 to 1 in hundredths: that of documents on different sites, and that of documents
-        with unknown sites or with the same site and title. A changed plan or similarity applies to
-        documents that are added later.
+        `blocks`, and for recipes of 64 bits `classic`. `similarity`: a multiple of 0.01 up to 1 that
+        replaces two thresholds of the plan: that of documents on different sites, and that of
+        documents with unknown sites or with the same site and title. A changed plan or similarity
+        applies to documents that are added later.
 
         Raises:
             ConfigurationError: the existing index has another recipe, or belongs to a filter on
@@ -310,7 +310,7 @@ class Index:
         """Judge documents in order, each also against the earlier ones. This is much faster than
         `add`, because documents are judged in batches of a thousand.
 
-        `site`, `title`: as for `add`: one value for all documents, or a column or list with a value
+        `site`, `title`: as for `add`; one value for all documents, or a column or list with a value
         for each.
 
         All documents are read and fingerprinted before the first is judged. If one is invalid, the
@@ -383,8 +383,8 @@ class Index:
         index does not change.
 
         `limit`: the maximum number of matches. `site`, `title`: as for `add`; `site` can be the URL of
-        the page. All documents that reach the similarity of copies on different sites are returned;
-        `Match.is_copy` is False for those that are no copies because of their site or title.
+        the page. The result contains each document that would be a copy on another site;
+        `Match.is_copy` is False if only its site or title prevents that.
         """
         (wanted,) = self._prints([content])
         sites, titles = _names_of(site, "site", 1), _names_of(title, "title", 1)
@@ -538,8 +538,8 @@ class Index:
             np.array([row.is_empty for row in prints], np.bool_),
         )
         ids = [_stored(name) for name in names]
-        # Each log record reserves a number for each document that a record can have, so numbers
-        # grow, also after a restart.
+        # A log record reserves as many numbers as it can contain documents, so later documents have
+        # higher numbers, also after a restart.
         first_number = self._index.applied * records.DOCUMENTS_MAX
         batch = FingerprintedBatch.empty(self.recipe, count)._replace(
             ids=ids,

@@ -202,7 +202,7 @@ class CheckTask:
         self, remarks: Remarks, unreadable: UnreadableDocuments, advance: Advance
     ) -> list[Judged]:
         """Read all documents and return their verdicts by rank. Report unreadable rows of the old files
-        only, because the files are read again.
+        only; those of the files to judge are reported when the files are read again.
         """
         index = self.open_index(MemoryStore())
         self.judge_against(index, remarks, unreadable, advance)

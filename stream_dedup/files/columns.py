@@ -232,7 +232,7 @@ def _require_prints(names: Sequence[str], table_name: str) -> None:
 
 
 def find_prints(targets: Sequence[str], unread_names: list[str] | None = None) -> list[SourceFile]:
-    """Return the files of prints by the name of their source, which is the order of `check`.
+    """Return the files of prints, sorted by the names of their sources, as `check` reads these.
 
     Append to `unread_names` the names of the files that contain no prints.
 

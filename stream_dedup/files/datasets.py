@@ -70,8 +70,9 @@ def dedup(
     different titles a still higher one. The default site is the host of the id or of a column `url`;
     the default title is a column `title`.
 
-    `similarity`: replaces two thresholds of the plan, from 0 to 1 in hundredths: that of documents on
-    different sites, and that of documents with unknown sites or with the same site and title.
+    `similarity`: a multiple of 0.01 up to 1 that replaces two thresholds of the plan: that of
+    documents on different sites, and that of documents with unknown sites or with the same site and
+    title.
     `nulls`: whether a row without a text is an error, is kept or is dropped. Such a row is not a
     duplicate and has the reason `missing`.
 
@@ -83,8 +84,9 @@ def dedup(
     `"kept"` returns the kept rows as a table or column of the type of `source`, or as a list.
 
     The result and the fingerprints are in memory. A row that cannot be judged has the reason
-    `unreadable` and is not a duplicate; a warning reports the number of such rows. In a mask, a text
-    with more than a fifth of U+FFFD counts as kept, but an unreadable row of a file does not.
+    `unreadable` and is not a duplicate; a warning reports the number of such rows. In a mask, such
+    a row is False if it could not be read from its file, and True if more than a fifth of its text
+    is U+FFFD.
 
     Raises:
         InputError: the source has another type; a row has no text (the message contains the number

@@ -128,7 +128,7 @@ def read_row(settings: Settings, target: str, *, takes_vectors: bool) -> Decoded
     first = (
         int(number) if file.form == "columns" else 0
     )  # lines can be counted only by reading them
-    # A file that cannot be read is a unreadable document with the name of the file.
+    # A file that cannot be read is an unreadable document with the name of the file.
     names = {file.name, f"{file.name}:{number}"}
     rows = (raw for raw in read_documents([file], first=first) if raw.name in names)
     pending: Pending = deque()

@@ -180,7 +180,7 @@ def _judge_pair(
         limit = (
             f"at most {threshold} may differ"
             if distance <= threshold
-            else f"from similarity {as_text(SURE)} more than {threshold} may differ"
+            else f"at similarity {as_text(SURE)} or more, more than {threshold} may differ"
         )
         bits = f"{distance} of {plan.width} bits differ; {limit}."
         return reason_of_duplicate(same_text=False, same_id=same_id), f"{sentence} {bits}".lstrip()

@@ -88,7 +88,9 @@ class Ranks:
     _names: list[str] = field(default_factory=list)
 
     def rank_of(self, raw: RawDocument) -> float:
-        """Return the number in the column that `--keep` names; for a word a placeholder."""
+        """Return the number in the column that `--keep` names; for `longest` and the other words a
+        placeholder.
+        """
         self._names = self._names or list(map(str, raw.fields or ()))
         return _NO_RANK if self.keep in _WORDS else _to_rank(field_at(raw.fields, self.keep))
 

@@ -200,7 +200,7 @@ def plan_of(plan: Plan | str | None, recipe: Recipe, **similarities: float | str
     elif isinstance(plan, str):
         chosen = parse_plan(plan)
     else:
-        chosen = checked(plan, Plan, "A plan", "a Plan, or written as one, such as 'bands'")
+        chosen = checked(plan, Plan, "A plan", "a Plan or its string, such as 'bands'")
     return chosen.with_similarity(
         **{
             name: parse_similarity(str(share))
@@ -417,8 +417,8 @@ def judge_batches(
     """Yield a verdict for each document as `judge_documents` does, from fingerprints.
 
     `run_id`: 16 bytes that identify the run; kept documents of other runs have no number.
-    `first_number`: the number of the first document. `settled_below`: returns the number below which
-    no document will be judged again; the index keeps the verdicts from that number on, to repeat them.
+    `first_number`: the number of the first document. `settled_below`: returns a number. Documents
+    below it will not be judged again; the index keeps the verdicts of all others, to repeat them.
     """
     for batch in batches:
         first_open = first_number if settled_below is None else settled_below()
@@ -521,7 +521,7 @@ def _log_record(
     """Return the log record with these rows of a batch."""
     prints = batch.prints
     count = len(rows)
-    # The digest shows whether a document at an earlier position is the same document.
+    # If a position is judged again, this digest shows whether it has the same document.
     values = [
         hashlib.blake2b(digest.tobytes(), digest_size=8).digest() for digest in prints.digests[rows]
     ]

@@ -85,8 +85,8 @@ def _resembles_path(target: str) -> bool:
 
 
 def read_document(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
-    """Return the document in a file: a .json file is decoded as the value of a record, of a web page
-    the main text is extracted, any other file is a text.
+    """Return the document in a file: a .json file is decoded as the value of a record, a web page
+    is reduced to its main text, and any other file is a text.
 
     Raises:
         InputError: the file cannot be read, or a worker would not judge the record.

@@ -7,10 +7,10 @@ larger than memory, and an interrupted run can be continued.
     FOLDER/index                           the index, unless --index names a kept one; deleted at the end
     FOLDER/progress.json                   progress of the run, and the identity of files and settings
 
-Invariants: a part contains rows of one file only, and its end depends only on the source. A part is
-counted in `progress.json` after its files are on disk, and is then never written again. After a kill,
-the next run writes the other parts with the verdicts that the index gave first. So a run that was
-killed and continued ends with the same files as an uninterrupted run.
+Invariants: a part contains rows of one file only, and where it ends depends only on the source. A
+part is counted in `progress.json` after its files are on disk, and is then never written again. After
+a kill, the next run writes the other parts with the verdicts that the index gave first. So a run that
+was killed and continued ends with the same files as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class PartedOutput:
     all rows in them. `run_id`: distinguishes the documents' numbers from those of other runs with the
     same index.
 
-    `counts` contains the numbers of rows by kind, the number of `damaged` files among them; by the
-    name of each added field, the number of rows in which it replaced a value; and by `_NOT_JSON` and
-    the name of a column, the number of rows whose value JSON cannot express.
+    The keys of `counts`: each kind, with its number of rows; `damaged`, with the number of damaged
+    files; each added field, with the number of rows in which it replaced a value; and `_NOT_JSON`
+    followed by a column, with the number of rows whose value JSON cannot express.
     """
 
     folder: Path
@@ -229,7 +229,7 @@ class PartedOutput:
         yield from letters()
 
     def _write_part(self, part: Sequence[_Row]) -> None:
-        name = f"part-{self._parts:05}"
+        part_name = f"part-{self._parts:05}"
         for kind in KINDS:
             chosen = [row for row in part if row.kind == kind]
             self.counts[kind] += sum(
@@ -244,16 +244,17 @@ class PartedOutput:
                 rows = [row for row in chosen if self._is_written_as_parquet(row) is has_columns]
                 if rows and has_columns:
                     codec = self.format.compression or rows[0].raw.codec or "SNAPPY"
-                    codec = codec.replace(
-                        "UNCOMPRESSED", "NONE"
-                    )  # pyarrow reads the one name and writes the other
+                    # pyarrow reports UNCOMPRESSED, but expects NONE.
+                    codec = codec.replace("UNCOMPRESSED", "NONE")
                     replace_file(
-                        self.folder / kind / f"{name}.parquet",
+                        self.folder / kind / f"{part_name}.parquet",
                         partial(_write_table, _to_table(rows), codec),
                     )
                 elif rows:
                     self.counts.update(_NOT_JSON + name for name in _columns_without_json(rows))
-                    replace_file(self.folder / kind / f"{name}.jsonl", partial(_write_lines, rows))
+                    replace_file(
+                        self.folder / kind / f"{part_name}.jsonl", partial(_write_lines, rows)
+                    )
         self.counts["damaged"] += sum(
             row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part
         )
@@ -286,7 +287,7 @@ class PartedOutput:
             if name.startswith(_NOT_JSON)
         ]
         return (
-            "JSON cannot express bytes that are not text, NaN, infinity, nanoseconds and two columns "
+            "JSON cannot express NaN, infinity, nanoseconds, bytes that are not text, or two columns "
             f"of one name, so the JSON lines in {self.folder} lack {', '.join(names)}. Use --as parquet "
             "to keep them."
             if names
@@ -428,8 +429,8 @@ def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
 
 
 def _columns_that_may_lack_json(schema: Any) -> dict[str, bool]:
-    """Return the columns that, by their type, can have values that JSON cannot express, each with
-    whether several columns have its name.
+    """Return the columns whose type or repeated name JSON may be unable to express. The value is True
+    if several columns have the name.
     """
     count = Counter(schema.names)
     return {

@@ -222,7 +222,7 @@ class _PrintsWriter:
         return is_up_to_date(self._path(file), self._source_identity(file), file.location)
 
     def report_orphans(self, files: Sequence[SourceFile]) -> None:
-        """Print the files of prints in the folder that belong to none of these files."""
+        """Print the names of the files of prints in the folder whose source is none of `files`."""
         orphans = sorted(
             {*map(str, self.to.rglob(f"*{PRINTS}"))} - {str(self._path(file)) for file in files}
         )

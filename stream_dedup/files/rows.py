@@ -121,9 +121,9 @@ class DocumentRows:
                 self.ids.append(name)
                 fields = row.fields if isinstance(row, RawDocument) else row
                 identifier = _encode_id(name)
-                is_file = isinstance(row, RawDocument)
+                is_from_file = isinstance(row, RawDocument)
                 self.repeated_ids.add_document(
-                    location.rpartition(":")[0] or location if is_file else ""
+                    location.rpartition(":")[0] or location if is_from_file else ""
                 )
                 yield OfflineDocument(
                     identifier,
@@ -334,7 +334,7 @@ class DocumentRows:
                     yield dict(zip(names, values, strict=True))
         except pa.ArrowException as error:
             raise InputError(
-                f"The table cannot be read as Arrow's libraries exchange tables: {error}"
+                f"The table cannot be read through Arrow's interface for tables: {error}"
             ) from error
 
     def _columns_to_read(self, names: Iterable[Any]) -> list[str]:

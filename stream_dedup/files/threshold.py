@@ -1,6 +1,6 @@
 """Find the most similar earlier document of each document of a sample, separately for each threshold.
 
-Only sketches are compared, not lengths and bits, so a threshold drops at most the reported number.
+Only sketches are compared, not lengths and bits, so a filter drops the reported number or fewer.
 Two texts are compared if a block of two values of their sketches is equal, which misses hardly any
 pair with a similarity of 0.5. If many documents share a block, a document is compared only with the
 64 before it, so the time is linear in the number of documents.
@@ -167,7 +167,7 @@ def nearest_pairs(sample: FingerprintedBatch, rows: Numbers) -> list[NearestPair
             best_now = best[numbers, later]
             earlier_now = earlier_rows[numbers, later]
             better = (similarity > best_now) | ((similarity == best_now) & (earlier < earlier_now))
-            better &= similarity >= 25  # unrelated texts reach less by chance
+            better &= similarity >= 25  # unrelated texts are less similar
             numbers, later, earlier = numbers[better], later[better], earlier[better]
             best[numbers, later] = similarity[better]
             earlier_rows[numbers, later] = earlier
