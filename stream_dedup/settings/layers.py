@@ -109,7 +109,7 @@ def load_settings(
 
 class CheckedSettings(NamedTuple):
     """The result of `check_settings`. `settings`: None if a value is invalid; `kafka`: the Kafka
-    properties, also then, so that they can be checked; `origins`: the origin of each value.
+    properties, which can be checked even if another value is invalid; `origins`: the origin of each value.
     """
 
     settings: Settings | None

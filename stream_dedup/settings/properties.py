@@ -68,7 +68,7 @@ def is_service_link(variable: str, value: str) -> bool:
 
 MASK = "******"
 
-# Exactly-once delivery depends on these properties. The value is what an error advises.
+# Exactly-once delivery depends on these properties. The values are the advice in errors.
 FIXED_PROPERTIES = {
     "bootstrap.servers": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
     "metadata.broker.list": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",

@@ -66,8 +66,8 @@ Source: TypeAlias = Literal["flag", "environment", "file", "preset", "default"]
 
 @contextlib.contextmanager
 def _as_value_error() -> Iterator[None]:
-    """Convert a ConfigurationError to a ValueError, which pydantic collects, as the end of a
-    sentence.
+    """Convert a ConfigurationError to a ValueError, which pydantic collects. Its message is the end
+    of a sentence.
     """
     try:
         yield
@@ -217,13 +217,13 @@ class Settings(BaseModel):
     )
     text_prefixes: TextPrefixes | None = Field(
         default=None,
-        description="Allowed URLs: those below one of these, separated by commas, as in "
+        description="URLs below which texts may be fetched, separated by commas, as in "
         "`s3://crawl/pages,https://store.example/`.",
     )
     text_bytes: Annotated[Size, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=10_000_000,
-        description="Maximum size of a fetched text, also decompressed; a larger one becomes a dead "
-        "letter.",
+        description="Maximum size of a fetched text, before and after decompression; a larger one "
+        "becomes a dead letter.",
         json_schema_extra={"default_text": "`10MB`"},
     )
     registry_url: str | None = Field(
@@ -280,7 +280,7 @@ class Settings(BaseModel):
         description="Minimum number of distinct features of a text that is compared for "
         "similarity; shorter texts are only compared for equality. A change needs a new "
         "`fingerprints` topic.",
-        json_schema_extra={"default_text": "the recipe's: 14 for `words`, as in 8 English words"},
+        json_schema_extra={"default_text": "the recipe's: 14 for `words`, about 8 English words"},
     )
     plan: str | None = Field(
         default=None,
@@ -293,7 +293,7 @@ class Settings(BaseModel):
     )
     similarity: str | None = Field(
         default=None,
-        description="Minimum similarity of copies on different sites, or of one id: `0.7` drops "
+        description="Minimum similarity of copies on different sites, or with one id: `0.7` drops "
         "fewer than the `0.62` of `bands` (see `stream-dedup calibrate`). Needs a plan with "
         "sketches. Set and changed like `plan`.",
         json_schema_extra={"default_text": "the plan's"},
@@ -326,8 +326,8 @@ class Settings(BaseModel):
     )
     better: Literal["longest", "newest"] = Field(
         default="longest",
-        description="Which copy is better than the kept document and all earlier copies "
-        "(`dedup.better`): `longest` has a tenth more features, `newest` a later time. "
+        description="When a copy is better than the kept document and all earlier copies "
+        "(`dedup.better`): `longest`: it has a tenth more features; `newest`: its time is later. "
         "Set and changed like `plan`.",
     )
     count_copies: bool = Field(
@@ -370,8 +370,8 @@ class Settings(BaseModel):
         default=None,
         description="Memory limit of this role, such as `8GB`. A worker without it uses the limit "
         "of the pod or container, else a quarter of the machine, at most 1 GiB. An "
-        "index keeps the rest in files in `state_dir`, which is slower; if less than "
-        "the minimum fits (with `bands` a third), it exits.",
+        "index keeps tables that exceed it in files in `state_dir`, which is slower, and exits if "
+        "less than the minimum (with `bands` a third) fits.",
         json_schema_extra={"default_text": "a worker: the pod's limit; an index: no limit"},
     )
     state_dir: Folder = Field(
@@ -390,15 +390,15 @@ class Settings(BaseModel):
         ge=0,
         le=65535,
         description="Port of probes and metrics; 0 uses any free port and logs it. With `run all` "
-        "the index uses the next one, insights the one after, a search the third.",
+        "the next three are those of index, insights and search.",
     )
     http_allowed_hosts: str = Field(
         default="",
         pattern=HOSTS,
         description=(
             "Additional host names of the console and API, separated by commas, such as a proxy's; "
-            "`*.example.org` allows all below it, `*` any; `tools.example/dedup` also names the "
-            "path that a proxy keeps. Requests for other names are refused, so that pages of "
+            "`*.example.org` allows all below it, `*` any; `tools.example/dedup` also names a "
+            "path that a proxy does not strip. Requests for other names are refused, so that pages of "
             "other sites cannot read the texts."
         ),
         json_schema_extra={"default_text": "none"},
@@ -431,8 +431,8 @@ class Settings(BaseModel):
     console_index: str | None = Field(
         default=None,
         pattern=WEB_ADDRESS,
-        description="URL of the index, such as `http://index:8080`, for the plans that the "
-        "console explains decisions by.",
+        description="URL of the index, such as `http://index:8080`, whose plans the "
+        "console uses to explain decisions.",
     )
 
     _origins: Mapping[str, ValueOrigin] = PrivateAttr(default_factory=dict)
