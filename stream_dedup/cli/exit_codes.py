@@ -34,7 +34,7 @@ def exit_code_of(run: Callable[[], object]) -> int:
         if not sys.stdout.closed:  # `run_and_flush` closes it if its reader has ended
             sys.stdout.flush()
     except OSError as error:
-        # If the stream is open, the interpreter reports at its end that it cannot write.
+        # An open stream would make the interpreter report at exit that it cannot write.
         with contextlib.suppress(OSError):
             sys.stdout.close()
         if isinstance(error, BrokenPipeError):
@@ -89,7 +89,7 @@ def run_and_flush(action: Callable[[], int]) -> int:
         closed = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
         if not closed:
             raise
-        for stream in closed:  # else the interpreter reports at its end that it cannot write
+        for stream in closed:  # else the interpreter reports at exit that it cannot write
             with contextlib.suppress(OSError):
                 stream.close()
         return _CLOSED_PIPE

@@ -52,7 +52,7 @@ def find_command(
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the documents that contain a sentence or two, or most of them."""
+    """Find the documents that contain all or most of a sentence or two."""
     if as_csv and as_json:
         raise InputError(
             "Documents are printed as CSV or as JSON; use only one of --csv and --json."

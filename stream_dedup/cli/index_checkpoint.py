@@ -1,4 +1,4 @@
-"""`index checkpoint`: copy an index's volume to a folder or a store."""
+"""`index checkpoint`: copy an index's volume to a folder or a URL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def index_checkpoint_command(
     ] = "1h",
     as_json: JsonOption = False,
 ) -> int:
-    """Copy an index's volume to a folder or a store; a running index makes the copy."""
+    """Copy an index's volume to a folder or a URL; a running index makes the copy."""
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:

@@ -39,7 +39,7 @@ def place_of(settings: Settings, argument: str | None) -> str:
 
 
 def print_snapshot(snapshot: Snapshot, location: str, seconds: float, *, as_json: bool) -> None:
-    """Print a snapshot at `location`, which took `seconds`."""
+    """Print a snapshot at `location`. `seconds`: how long the command took."""
     if snapshot.remark:
         note(snapshot.remark)
     if as_json:
