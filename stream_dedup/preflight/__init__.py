@@ -5,7 +5,7 @@
     clients      the properties of the clients: known, safe, large enough, encrypted
     machine      disk, open files, memory, folders, the address of the probes
     declaration  key, dictionary, canary texts; the log's declaration; how documents are read
-    roles        members of the group, answers to the log's questions
+    roles        members of the group, answers to the log's records
     sites        whether documents have a web site
     volume       the index's volume: readable, of this log, not ahead of it
     start        reads the `Facts` from Kafka, and runs the checks of a role

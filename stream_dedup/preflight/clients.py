@@ -22,8 +22,8 @@ _PROTOCOL_BYTES = 512
 
 
 def unusable_values(checked: CheckedSettings) -> list[str]:
-    """Return a sentence for each valid value that cannot be used: no key, a bad line in a list, a
-    property that librdkafka does not know.
+    """Return a sentence for each value that is well-formed but cannot be used: a key file without a
+    key, a list with a bad line, a property that librdkafka does not know.
     """
     if checked.settings is None:
         return check_each_property(checked.kafka, checked.origins)

@@ -44,8 +44,8 @@ class Facts:
 
     `committed`: (offset, metadata) of the group, None if not requested; `source`: (first stored
     offset, end) of each partition of `documents`. `begun`: the begun partitions of `documents`, None
-    if they are not recorded yet; `known`: those with a committed offset, or one in an open
-    transaction. `now_ms`: this machine's clock. `oldest_ms`: the timestamp of the oldest
+    if they are not recorded yet; `known`: the partitions with an offset that is committed, or
+    in an open transaction. `now_ms`: this machine's clock. `oldest_ms`: the timestamp of the oldest
     record of `documents`. `reading`: how documents are read, if it is recorded. `waiting`: the
     number of records of `documents` that the group has not committed.
     """
@@ -95,7 +95,7 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
     for sentence in () if begun is None else log_problems(names.begun, begun, BEGUN):
         problems.refuse(sentence)
     if facts.log is not None and facts.log[0] > 0:
-        # An index compares the offset with its volume.
+        # For an index only a warning: it compares the offset with its volume.
         report = problems.refuse if names.documents in facts.requested_topics else problems.warn
         report(removed_from_log(names.fingerprints, facts.log[0]))
     size = "" if facts.log is None else f"; it contains {counted(facts.log[1], 'record')}"
@@ -157,9 +157,12 @@ def log_takes_our_records(
         (names.verdicts, ANSWER_BYTES_MAX + FRAMING_BYTES, "an answer"),
     ):
         topic = facts.topics.get(name)
-        if topic is not None and (taken := _number(topic, "max.message.bytes", 1_048_588)) < needed:
+        if (
+            topic is not None
+            and (accepted := _number(topic, "max.message.bytes", 1_048_588)) < needed
+        ):
             problems.refuse(
-                f"The topic {name} accepts records of up to {taken:,} bytes, and {what} can have "
+                f"The topic {name} accepts records of up to {accepted:,} bytes, and {what} can have "
                 f"{needed:,}: the first such record would stop the filter. Raise its "
                 f"max.message.bytes. {_APPLY}"
             )
@@ -190,14 +193,14 @@ def outputs_take_the_input(
     source = facts.topics.get(names.documents)
     if source is None:
         return
-    taken = _number(source, "max.message.bytes", 1_048_588)
+    accepted = _number(source, "max.message.bytes", 1_048_588)
     problems = Problems("output sizes")
     for name in names.outputs:
         topic = facts.topics.get(name)
         if topic is None:
             continue
         is_dead = name == names.dead_letters
-        needed = taken + HEADER_BUDGET_BYTES * (2 if is_dead else 1)
+        needed = accepted + HEADER_BUDGET_BYTES * (2 if is_dead else 1)
         if (output_bytes := _number(topic, "max.message.bytes", 1_048_588)) < needed:
             follows = (
                 "larger records are truncated there"
@@ -205,14 +208,14 @@ def outputs_take_the_input(
                 else "larger records become dead letters"
             )
             problems.warn(
-                f"{names.documents} accepts records of {taken:,} bytes, which need {needed:,} on "
+                f"{names.documents} accepts records of {accepted:,} bytes, which need {needed:,} on "
                 f"{name} with our headers, and {name} accepts {output_bytes:,}: {follows}. "
                 f"{_remedy(names, name)}"
             )
         if topic.partitions < source.partitions:
             problems.warn(
                 f"{names.documents} has {source.partitions} partitions and {name} "
-                f"{topic.partitions}: documents of the other partitions wait until {name} has as "
+                f"{topic.partitions}: documents of the additional partitions wait until {name} has as "
                 f"many. {_remedy(names, name)}"
             )
     yield from problems.or_ok(
@@ -230,7 +233,7 @@ def outputs_keep_the_input(
     problems = Problems("retention")
     for name in (names.unique, names.duplicates):
         if (topic := facts.topics.get(name)) is not None:
-            for sentence in _loses_of_an_output(names, name, topic, facts):
+            for sentence in _losses_of_output(names, name, topic, facts):
                 problems.warn(sentence)
     dead = facts.topics.get(names.dead_letters)
     if dead is not None and 0 <= _number(dead, "retention.ms", -1) < _DAY_MS:
@@ -259,7 +262,7 @@ def outputs_keep_the_input(
         )
 
 
-def _loses_of_an_output(
+def _losses_of_output(
     names: TopicNames, name: str, topic: TopicState, facts: Facts
 ) -> Iterator[str]:
     """Yield a message for each setting by which an output loses documents or their timestamps."""

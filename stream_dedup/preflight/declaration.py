@@ -143,7 +143,7 @@ def check_recipe(settings: Settings) -> tuple[Recipe | None, list[CheckFinding]]
         recipe = recipe_of(settings)
     except ConfigurationError as error:
         return None, [refused("recipe", str(error))]
-    return recipe, [*check_key(recipe), *_prints(recipe)]
+    return recipe, [*check_key(recipe), *_check_prints(recipe)]
 
 
 def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
@@ -158,7 +158,7 @@ def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
         yield ok("key", "The fingerprints use a secret key.")
 
 
-def _prints(recipe: Recipe) -> Iterator[CheckFinding]:
+def _check_prints(recipe: Recipe) -> Iterator[CheckFinding]:
     try:
         Fingerprinter(recipe)  # reads the dictionary, and compares the canary texts' fingerprints
     except ConfigurationError as error:
@@ -195,8 +195,8 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
 
 
 def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None) -> CheckFinding:
-    """Check that the settings read documents as the reading in force for the log; None means that it
-    is not recorded yet.
+    """Check that the settings define the same reading of documents as `in_force`, which the log's
+    workers recorded; None if it is not recorded yet.
     """
     reading = reading_of(settings)
     if in_force is None:

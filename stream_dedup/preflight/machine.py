@@ -39,11 +39,11 @@ def check_machine(
     ):
         findings += _folder("state folder", settings.state_dir, "STREAM_DEDUP_STATE_DIR")
     if role is None:
-        findings += _of_search(settings.search_dir)
+        findings += _search_folder(settings.search_dir)
     return findings
 
 
-def _of_search(folder: Path) -> Iterator[CheckFinding]:
+def _search_folder(folder: Path) -> Iterator[CheckFinding]:
     if lack := missing_packages("search"):
         yield not_checked("search folder", lack)
         return

@@ -1,5 +1,5 @@
 """Check in Kafka whether the roles are running: members of the group, and answers to the log's
-questions.
+records.
 
 Group, transactional ids and the state folder are named after the topics' prefix, so two filters of
 one cluster share none of them, unless both have the same configured group. Then their workers would
@@ -22,7 +22,7 @@ from stream_dedup.preflight.finding import CheckFinding, Problems, refused
 from stream_dedup.settings.settings import Settings
 
 _TAIL_RECORDS: Final = 200
-# The answer to a more recent question may still arrive.
+# The answer to a more recent batch may still arrive.
 _LATE_MS: Final = 10_000
 
 
@@ -30,11 +30,11 @@ _LATE_MS: Final = 10_000
 class RoleFacts:
     """Facts about the roles.
 
-    `workers`: members of the group. `waiting`: uncommitted records of `documents`. `request_ages_ms`: age in
-    milliseconds by log offset, for the batches with uncommitted documents among the log's last
-    records; other batches were answered, and `verdicts` keeps answers for a day only. `answered`: the
-    log offsets of the last answers, complete from `answered_from`. `reads`: the topics that members of
-    the group read.
+    `workers`: members of the group. `waiting`: uncommitted records of `documents`.
+    `request_ages_ms`: age in milliseconds by log offset, for the batches with uncommitted documents
+    among the log's last records. All other batches were answered, but `verdicts` may have deleted the
+    answers. `answered`: the log offsets of the last answers, complete from `answered_from`. `reads`:
+    the topics that members of the group read.
     """
 
     workers: int
@@ -67,7 +67,7 @@ class RoleFacts:
 
 
 def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iterator[CheckFinding]:
-    """Check that waiting records have workers, and their questions answers."""
+    """Check that a worker runs if records wait, and that an index answers the log's batches."""
     problems = Problems("roles")
     if facts.waiting and not facts.workers:
         problems.warn(
@@ -129,7 +129,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         for answer in decoded
         if answer is not None and not isinstance(answer, answers.Announce)
     )
-    # Each replica answers in the log's order, so there may be earlier answers below the first one.
+    # Each replica answers in the log's order, so only answers below the lowest offset can be missing.
     answered_from = min(answered, default=0) if start > 0 else 0
     return RoleFacts(members, waiting, request_ages_ms, answered, answered_from, reads)
 

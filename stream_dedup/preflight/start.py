@@ -43,8 +43,8 @@ def read_facts(
     topics = admin.describe(requested_topics)
     logs = [(names.fingerprints, 0)] if names.fingerprints in topics else []
     log_bounds: dict[TopicPartitionKey, Bounds] = {}
-    # During an election, or with a broker too old for the request, a role still starts: it asks for
-    # the offsets that it needs itself.
+    # During an election, or with a broker too old for the request, a role still starts, and later
+    # requests the offsets that it needs.
     with contextlib.suppress(BrokerError):
         log_bounds = admin.bounds(logs)
     committed, source, oldest_ms, begun, known = None, {}, None, None, frozenset[int]()
