@@ -122,7 +122,7 @@ def show_kept_sibling(
 
 
 def _explain_similarity(similarity: str, page: CrawledPage, other: CrawledPage, plan: Plan) -> str:
-    """Return a sentence about the similarity of two pages, which is the value of a header."""
+    """Return a sentence about the similarity of two pages. `similarity`: the value of its header."""
     hasher = SiteHasher(Recipe())
     sites = site_of(page.key), site_of(other.key)
     origins = (

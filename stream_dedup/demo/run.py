@@ -514,7 +514,7 @@ def _number(message: Message) -> int:
 
 
 def _log_position(message: Message) -> tuple[int, int]:
-    """Return the position in the log that decided. Pages that are not in the log come first, because
+    """Return the log position of the decision. Pages that are not in the log come first, because
     they are similar to no page.
     """
     return parse_log_place(text_of(message.headers, "dedup.log")) or (-1, 0)

@@ -113,9 +113,9 @@ def score_verdicts(
     """Score verdicts in their order, each against the pages that were kept before.
 
     A page is a *positive* if its similarity to a page that was kept before is at least 0.8, *grey* if
-    the highest is 0.5 to 0.8, otherwise a *negative*. Recall is the share of positives that were
-    judged duplicates. A duplicate is a *false drop* if it is a negative, because its content is lost;
-    also if its similarity to the page that it names is below 0.5, because the reference is wrong.
+    the highest such similarity is 0.5 to 0.8, otherwise a *negative*. Recall is the share of positives
+    that were judged duplicates. A duplicate is a *false drop* if it is a negative, because its content
+    is lost; also if its similarity to the page that it names is below 0.5, because the reference is wrong.
 
     Args:
         pages: the crawl. verdicts: by index in `pages`, in the order of judging, which can differ
