@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 _DEPTH_MAX: Final = 64
 TYPES_MAX: Final = 1_000
-# Records and nulls are encoded in no bytes: at most this number of them for each byte of their
-# container, plus one byte.
+# Records and nulls take no bytes themselves; a value of n bytes may contain at most n + 1 times this
+# number of them.
 _FREE_MAX: Final = 16
 _LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}  # any other primitive takes 1
 _VALUE: Final = "value"
@@ -53,7 +53,8 @@ def parse_avro_schema(text: str, references: Mapping[str, str]) -> AvroSchema:
     if len(known) > TYPES_MAX:
         raise ValueError(f"it has {len(known)} named types, and {TYPES_MAX} are read at most")
     _refuse_unbounded(schema, known)
-    # The library parses any schema but a record again for each value, without its references.
+    # A record, because the library parses any other schema again for each value, without its
+    # references.
     hints = {"__fastavro_parsed": True, "__named_schemas": known}
     wrapped = {
         "type": "record",
@@ -173,8 +174,8 @@ def _refuse_unbounded(schema: Any, known: Mapping[str, Any]) -> None:
         least = 1 if isinstance(kind, list) else _LEAST_BYTES.get(kind, 1)
         return _Size(least, int(not least))
 
-    # Every field is part of its record; parts of a union, an array or a map need a byte to be
-    # present.
+    # A record always contains all its fields. The parts of a union, an array or a map are not followed:
+    # each takes a byte if it is present.
     graph = {
         name: {_name(part) for part in _parts(named)} & known.keys()
         for name, named in known.items()

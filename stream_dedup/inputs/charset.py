@@ -56,7 +56,7 @@ def decode_page(raw: bytes, label: str | None = None) -> str:
         return text
     of_page = _codec(_declared(raw))
     if of_page and of_page.startswith("utf-16"):
-        of_page = "utf-8"  # its declaration could be read as ASCII
+        of_page = "utf-8"  # the declaration was read as ASCII, so it is wrong
     return raw.decode(of_page or of_server or "utf-8", "replace")
 
 

@@ -7,8 +7,8 @@ asks again later. A text that stays unavailable while its store answers for othe
 end, as a dead letter; if no other text is fetched, the store is probed with the last text that it
 returned.
 
-Texts stay buffered between calls while their addresses are requested, so an unavailable text does
-not make later ones be fetched twice.
+A fetched text stays buffered between calls while its address is requested, so texts after an
+unavailable one are not fetched again.
 
 Invariants: a text is read completely or not at all. At most `ahead_bytes` and one more text are
 buffered, so that the first always fits. Compressed texts are decompressed when they are returned, to at
@@ -41,7 +41,7 @@ from stream_dedup.inputs.stores import (
 
 Fetched: TypeAlias = bytes | DeadLetter
 
-# The largest number of concurrent fetches of a worker: enough for the kernels at 50 ms a fetch.
+# The largest number of concurrent fetches of a worker: enough to keep the kernels busy at 50 ms a fetch.
 AT_ONCE = 64
 # The least time for one attempt to fetch a text.
 ATTEMPT_SECONDS = 10.0
@@ -62,9 +62,11 @@ _UTF16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class FetchLimits(NamedTuple):
-    """The largest number of concurrent fetches, of bytes of a text (compressed or not) and of seconds
-    of an attempt, and the seconds after which a text is given up that is unavailable while its store
-    answers for others.
+    """The limits of a `TextFetcher`: concurrent fetches, bytes of a text (compressed or not), and
+    seconds of an attempt.
+
+    `patience_seconds`: a text that is unavailable for so long, while its store answers for others, is
+    given up.
     """
 
     at_once: int
@@ -74,8 +76,8 @@ class FetchLimits(NamedTuple):
 
 
 def fetch_limits(text_bytes: int) -> FetchLimits:
-    """Return the limits of a worker whose texts have at most `text_bytes`; an attempt can read that
-    many at 1 MB/s.
+    """Return the limits of a worker whose texts have at most `text_bytes`; an attempt has the time to
+    read a text of that size at 1 MB/s.
     """
     seconds = max(ATTEMPT_SECONDS, text_bytes / _ATTEMPT_BYTES_PER_SECOND)
     return FetchLimits(AT_ONCE, text_bytes, seconds, PATIENCE_SECONDS)
@@ -120,7 +122,7 @@ class TextFetcher:
         self._requested: Sequence[TextAddress] = ()
         self._last: dict[str, int] = {}  # the last index of each address in `_requested`
         self._first: TextAddress | None = None  # the text that the caller waits for
-        # The requested texts, each once, and again after it was returned if it is requested again.
+        # The requested texts, each once; one that is requested again after its return is appended.
         self._order: list[TextAddress] = []
         self._places: dict[str, int] = {}  # index in `_order` of those not returned yet
         self._next = 0  # the first index in `_order` that may have to be started
@@ -424,7 +426,7 @@ class TextFetcher:
                 self._next = min(self._next, place)
         self._launch()
         if not self._running:
-            # Not for each text: the caller polls, and waking it is as expensive.
+            # Not for each text: waking the caller is expensive, and it polls anyway.
             self._changed.notify_all()
 
     def _admit(self, url: str, size: int) -> None:

@@ -1,8 +1,8 @@
 """Read rows of Parquet and Arrow files, one batch at a time. Needs `crawl-dedup[data]` (pyarrow).
 
 Arrow files are read in both formats: with a footer (Feather, `.arrow` of most programs) and as a
-stream (the shards that Hugging Face `datasets` saves). The chunks of one row group and some rows are
-in memory: a value that a file stores once may be that of every row, or of every element of a list, so
+stream (the shards that Hugging Face `datasets` saves). Memory holds the chunks of one row group and
+some decoded rows. A file can store a value once and repeat it in every row or list element, so
 batches are sized by the bytes of their JSON, and a row of more than 64 MiB is not decoded.
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again
@@ -31,8 +31,8 @@ from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 256
-_READ_BYTES: Final = 512 << 20  # of rows read at once, if each has all bytes of its row group
-_BYTES_AT_ONCE: Final = 16 << 20  # of rows that become Python objects at once
+_READ_BYTES: Final = 512 << 20  # of one read, as if each row had all bytes of its row group
+_BYTES_AT_ONCE: Final = 16 << 20  # of the rows that are decoded to Python objects at once
 # Types whose rows may share their bytes.
 _SHARING: Final = ("dictionary", "run_end_encoded", "view")
 _NO_TEXT = object()
@@ -96,8 +96,8 @@ def _schema_of(path: Path) -> Any:
 
 
 def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
-    """Yield the rows of a file from number `first`, in batches; rows that are lost together count as
-    one in `first`.
+    """Yield the rows of a file from number `first`, in batches. In `first`, a group of rows that are
+    lost together counts as one row.
 
     Raises:
         InputError: pyarrow is not installed, or the file is damaged or of another format; rows
@@ -173,26 +173,26 @@ def _read_parquet(path: Path) -> Iterator[ColumnarRows]:
         metadata, schema = file.metadata, _plain_schema(file.schema_arrow)
     listed = _text_lists(metadata.schema)
     with pq.ParquetFile(path, metadata=metadata, read_dictionary=listed) as file:
-        of_file, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
+        file_rows, end, codec = file.metadata.num_rows, 0, _codec(file.metadata)
         for group in range(file.num_row_groups):
             row_group = file.metadata.row_group(group)
             number, end = end, end + row_group.num_rows
             if _has_too_many_values(row_group):
-                yield _too_large(path, number, of_file, row_group.num_rows)
+                yield _too_large(path, number, file_rows, row_group.num_rows)
                 continue
             count = max(1, min(_ROWS_AT_ONCE, _READ_BYTES // max(1, row_group.total_byte_size)))
             try:
                 for batch in file.iter_batches(count, row_groups=[group]):
                     for part in decoded_parts(batch):
                         if _is_large(part):
-                            yield _too_large(path, number, of_file)
+                            yield _too_large(path, number, file_rows)
                         else:
                             plain = part.cast(schema) if listed else part
-                            yield ColumnarRows(plain, number, of_file, codec=codec)
+                            yield ColumnarRows(plain, number, file_rows, codec=codec)
                         number += part.num_rows
             except _damage_errors() as error:
                 why = _lost(path, f"rows {number:,} to {end - 1:,}", error)
-                yield ColumnarRows(None, number, of_file, why, lost_rows=end - number)
+                yield ColumnarRows(None, number, file_rows, why, lost_rows=end - number)
 
 
 def _text_lists(schema: Any) -> list[str]:
@@ -212,8 +212,8 @@ def _has_too_many_values(row_group: Any) -> bool:
     """Return whether the lists in the rows of a row group are, on average, larger than a record may
     be.
 
-    A value of a list has at least two bytes as JSON. Only metadata is read: a kilobyte can be
-    gigabytes.
+    A value of a list has at least two bytes as JSON. Only metadata is read, because a
+    kilobyte can decode to gigabytes.
     """
     values = max(
         (column.num_values for column in map(row_group.column, range(row_group.num_columns))),
@@ -312,7 +312,7 @@ def _json_bytes(array: Any) -> int:
         return _nested_bytes(array, names, array.flatten())
     if types.is_map(kind):
         pairs = array.drop_null() if array.null_count else array
-        parts = [pairs.keys, pairs.items]  # of all rows, also of a slice
+        parts = [pairs.keys, pairs.items]  # both ignore a slice; the offsets apply it
         lists = [pa.ListArray.from_arrays(pairs.offsets, part).flatten() for part in parts]
         return _nested_bytes(array, 0, lists)
     if hasattr(array, "flatten"):

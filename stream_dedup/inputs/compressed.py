@@ -20,7 +20,8 @@ from stream_dedup.domain.extras import install_command
 
 SUFFIXES: Final = (".gz", ".zst")
 _MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
-# The first bytes of a member; of gzip with its only method, because two bytes occur anywhere.
+# The first bytes of a member; for gzip with the byte of its only method, because any data can
+# contain the two bytes of `_MAGIC`.
 _BEGINNING: Final = {".gz": b"\x1f\x8b\x08", ".zst": _MAGIC[".zst"]}
 # A skippable frame, in which a WARC file has the dictionary of its other frames.
 _DICTIONARY_MAGIC: Final = b"\x5d\x2a\x4d\x18"
@@ -33,8 +34,8 @@ _WINDOW_BYTES_MAX: Final = 8 << 20
 _STEP_BYTES: Final = 256
 _READ_BYTES: Final = 64 << 10
 _PIECE_BYTES: Final = 1 << 20
-# zstd has no limit of its output: these packed bytes are unpacked to at most 128 MiB, and to 20 kB of
-# usual texts.
+# The zstd library cannot limit its output, so its input is limited: these bytes are unpacked to 20 kB
+# of usual text, and to 128 MiB at most.
 _READ_BYTES_ZSTD: Final = 4 << 10
 # A member after a damaged one is accepted once this many bytes were unpacked without an error: a few
 # bytes can succeed by chance.
@@ -298,7 +299,7 @@ def _unpack_zstd(packed: bytes, size_max: int) -> bytes:
         frame = _zstd_frame(_WINDOW_BYTES_MAX)
         while not frame.eof:
             if start >= len(packed):
-                raise EOFError("the last frame ended before its end")
+                raise EOFError("the last frame is cut off")
             part = packed[start : start + _STEP_BYTES]
             found += frame.decompress(part)
             start += len(part)

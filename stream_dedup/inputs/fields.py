@@ -51,7 +51,7 @@ def parse_json(value: bytes) -> Any:
 
 
 def without_line_number(message: str) -> str:
-    """Return a message about invalid JSON of one line without the number of that line."""
+    """Return an error message about JSON on one line without the line number, which is always 1."""
     return re.sub(r"( at)?: line 1 column (\d+) \(char \d+\)", r" at character \2", message)
 
 

@@ -145,7 +145,7 @@ class Extractor:
             return
         child, self._child = self._child, None
         child.kill()
-        # It closes the pipes and waits; bytes that the child did not read cannot be flushed.
+        # `with` closes the pipes and waits; bytes that the child did not read cannot be flushed.
         with contextlib.suppress(BrokenPipeError), child:
             pass
         self._returncode = child.returncode

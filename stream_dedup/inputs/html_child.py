@@ -1,15 +1,15 @@
 """Extract texts in a child process of `html`: read pages from standard input, write texts to standard
 output.
 
-A request is 4 bytes (big-endian length) and UTF-8 of that length; an answer the same after one byte:
-0 for a title, a line feed and a text, 1 for the class of an error. For each page the process sets a
+A request is a length (4 bytes, big-endian) and UTF-8 of that length. An answer has one byte before
+the same: 0 if the UTF-8 is a title, a line feed and a text, 1 if it is the class of an error. For each page the process sets a
 timer of its CPU time, at which the kernel ends it (SIGPROF). It ends with its input.
 
 The extractor is resiliparse (Apache-2.0). It returns the main content of a page without menus,
-banners, footers and the comments of readers, with which an article would change with each comment.
-If the result is short, the extractor may have missed the content. The text outside the frame of the
-page (menus, headers, footers) is used, or else the visible text: otherwise different pages would be
-copies by their headings, or by the frame.
+banners, footers and readers' comments; otherwise each new comment would change the article. If the
+result is short, the extractor may have missed the content. Then the text outside the frame of the
+page (menus, headers, footers) is used, or else the visible text: otherwise different pages would
+count as copies because they share a heading or a frame.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 LENGTH_BYTES = 4
 TEXT, FAILED = 0, 1
 
-# Fewer words are no main text: a heading and a notice, which all pages of a site share, have them.
+# A text of fewer words is no main text: a heading and a notice that all pages share are as short.
 WORDS_MIN: Final = 25
 # A page with fewer words outside its frame is short: the extractor often misses captions and cards.
 SHORT_PAGE_WORDS: Final = 100
@@ -85,7 +85,7 @@ def read_page(page: str) -> Page:
 def main_text(page: Any) -> str:
     """Return the main text of an HTML page, which is a text or its tree.
 
-    Of a short page, return the text outside the frame, so that pages with one frame differ. If the
+    Of a short page, return the text outside the frame, so that pages with the same frame differ. If the
     main text is too short, or a small part of the visible text, return the visible text; if that is
     too short too, the text with the hidden parts.
     """

@@ -221,8 +221,8 @@ class SchemaRegistry:
     def _ask(self, question: Callable[[], Any]) -> Any:
         """Return the registry's answer; None if it answers that the schema does not exist.
 
-        Such an answer has the registry's own error code; without one it is that of a proxy, or of a
-        wrong address.
+        Only an answer with the registry's own error code counts: a 404 without it comes from a proxy,
+        or from a wrong address.
         """
         try:
             return question()

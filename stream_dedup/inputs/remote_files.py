@@ -95,8 +95,8 @@ def class_of(scheme: str) -> Any:
     import fsspec  # noqa: PLC0415 - an extra
 
     if scheme in _GOOGLE:
-        # The other class first requests the kind of the bucket, by gRPC and with another
-        # permission, again for each file, and warns if that fails.
+        # gcsfs's default class asks for the type of the bucket before each file, by gRPC and with
+        # another permission, and warns if that fails.
         return importlib.import_module("gcsfs.core").GCSFileSystem
     return fsspec.get_filesystem_class(scheme)
 

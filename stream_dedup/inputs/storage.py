@@ -4,8 +4,8 @@ An address needs the extra of its scheme (`s3`, `gs`, `abfs`); credentials and e
 the environment (docs/how-to/object-storage.md). Names are relative, with `/` between their parts.
 
 Invariants: readers see a `write` completely or not at all; written files survive a crash of the
-machine, as far as the store guarantees it; every error is a `StoreError` that names the place, but
-for a missing file: `FileNotFoundError`.
+machine, as far as the store guarantees it; every error is a `StoreError` that names the place,
+except `FileNotFoundError` for a missing file.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class TextStores:
         return self._systems[key]
 
     async def _read_web(self, system: Any, address: TextAddress, admit: Admit) -> bytes:
-        # With the session itself: fsspec's files ignore options for redirects.
+        # By the HTTP session, because fsspec's files ignore options for redirects.
         session = await system.set_session()
         options: dict[str, Any] = {
             "allow_redirects": False,
@@ -278,7 +278,7 @@ class TextStores:
         code = next(filter(None, map(_error_code, chain)), "")
         why = _printable_reason(address, error, code)
         if status == 404 or isinstance(error, FileNotFoundError):
-            self._answering.add(address.origin)  # without permission the answer is 403
+            self._answering.add(address.origin)  # a 404 proves the permission
             return MissingTextError(NOT_FOUND, "does not exist (404)")
         if code in _AWAY_CODES or status in _AWAY:
             return AwayNowError(f"is refused now ({status}, {why})")
@@ -340,7 +340,7 @@ def _http_status(error: BaseException) -> int:
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    # `code` is a status in gcsfs only: aiohttp's own error of an answer that is cut off has the code
+    # `code` is an HTTP status in gcsfs only: aiohttp's error for a truncated response also has a `code`,
     # 400.
     found = getattr(error, "status", None) or getattr(error, "status_code", None)
     found = getattr(error, "code", None) if type(error).__name__ == "HttpError" else found

@@ -67,7 +67,7 @@ def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator
     """
     require("fastwarc", "WARC files")
     is_begun = False
-    # Before the first valid record; a file without one is no WARC file.
+    # The losses before the first valid record; a file without a valid record is no WARC file.
     losses: list[WarcBlock] = []
     with path.open("rb") as stream:
         first = stream.read(8)

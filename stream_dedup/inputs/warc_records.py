@@ -115,8 +115,8 @@ class _Window:
         return offset if self._is_packed else offset + self._passed - first
 
     def is_damage_of_last(self) -> bool:
-        """Return whether the damaged member contains the last byte in memory, and is not the next
-        one.
+        """Return whether the damage is in the member of the last byte in memory, not in the next
+        member.
         """
         return bool(self.damage and self._places and self._places[-1][1] == self.damaged_at)
 
@@ -207,7 +207,7 @@ def _take_record(
     is_damaged = end == len(window.data) and window.is_damage_of_last()
     window.drop(end)
     ending = next((ending for ending in (_END, b"\n\n") if block.endswith(ending)), b"")
-    # A blank line at the end of the file may belong to the page, or be the end of the HTTP head.
+    # A blank line at the end of the file is the end of the record, unless it ends the HTTP head.
     is_short = is_short and (ending != _END or block.find(_END) + len(_END) == len(block))
     if is_damaged:
         lost = f"is damaged: {window.damage}"
