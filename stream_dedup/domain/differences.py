@@ -73,12 +73,16 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
         for name, text, tokens in (("kept text", left, first), ("other text", right, second))
         if len("".join(tokens)) < len(text)
     ]
-    bare, other = ([token.strip().casefold() for token in tokens] for tokens in (first, second))
+    left_words, right_words = (
+        [token.strip().casefold() for token in tokens] for tokens in (first, second)
+    )
     pieces: list[TextPiece] = []
     # autojunk (the default) bounds the time: it ignores words that make up more than a hundredth of
     # a long text.
-    for action, begin, end, start, stop in difflib.SequenceMatcher(None, bare, other).get_opcodes():
-        old, new = first[begin:end], second[start:stop]
+    for action, left_start, left_stop, right_start, right_stop in difflib.SequenceMatcher(
+        None, left_words, right_words
+    ).get_opcodes():
+        old, new = first[left_start:left_stop], second[right_start:right_stop]
         if action == "equal" and folded and len(old) > 3 * _FOLDED:
             pieces.append(_piece("same", old[:_FOLDED], new[:_FOLDED]))
             skipped = f"{len(old) - 2 * _FOLDED:,} equal words"
@@ -93,7 +97,7 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
     note = "; ".join(cut)
     return TextComparison(
         tuple(pieces),
-        _jaccard(bare, other),
+        _jaccard(left_words, right_words),
         changes,
         note[:1].upper() + note[1:] + "." if note else "",
     )

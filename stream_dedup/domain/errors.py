@@ -11,6 +11,7 @@
     |-- StoreError              the index's volume failed to open, read or write: the role stops, a restart recovers
     |   `-- VolumeError         the volume is damaged or not ours: exit 78, an operator must act
     |-- BrokerError             Kafka refused or failed for good: the role stops, a restart recovers
+    |   |-- TopicExistsError    a topic was created by another program, or is being deleted
     |   |-- AbortableError      the transaction must be aborted; the process may continue
     |   |-- NoAnswerError       Kafka did not answer in time: the request may be retried
     |   `-- FencedError         another worker uses the same transactional id
@@ -65,7 +66,7 @@ class UsageError(StreamDedupError):
 
 class AwayError(StreamDedupError):
     """A service that a record needs is unavailable; the record is not judged, and the request is
-    retried later. Log messages are made of `away` and `back`.
+    retried later. A log message continues `away` with "unavailable", and `back` with "again".
     """
 
     away = "a service that the records need is"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from stream_dedup.domain.document import Headers, Message, TopicPartitionKey, Unreadable
 from stream_dedup.domain.lazy_sequences import Lazy
 
-# Kafka's number for a record without a timestamp. 0 and less mean the same: librdkafka cannot write
-# 0, and Apache Kafka's clients cannot write less.
+# Kafka's number for a record without a timestamp. Readers treat 0 and other negative numbers alike:
+# librdkafka cannot write 0, and Apache Kafka's clients cannot write negative numbers.
 NO_TIMESTAMP = -1
 # Memory of a record besides its bytes: Python objects, columns, id, fingerprint, verdict, headers
 # of its output.

@@ -6,19 +6,20 @@ each combination of blocks. Two fingerprints are within reach if at least one ke
 `radius` bits in total, and all bits together differ in at most `threshold`. Two optional parts use
 the numbers of features of both texts:
 
-    by_length   steps (below, threshold), ascending by `below`: the threshold of the first step with `below` larger
-                than the smaller number of features replaces that of the plan
+    by_length   steps (below, threshold), ascending by `below`: if the shorter text has fewer features than `below`,
+                the step's threshold replaces that of the plan; the first such step counts
     ratio       in per cent: the smaller number of features is at least this share of the larger
 
 Four more parts use the sketches of both texts, or limit the number of candidates:
 
     bands       number of equal blocks of the first part of a sketch, which has `SKETCH_VALUES` values; two texts are
                 also within reach if at least one block of their sketches is equal
-    similarity  in per cent: the minimum similarity of the sketches; if both documents may be of one site, it is
-                `unsure` (one site and equal titles, or the site of one unknown), `same_site` (the title of one unknown) or
-                `other_title` (different titles); a number below `similarity`, such as 0, means `similarity`
-    asked       maximum number of live representatives of each block (of each table's key) that are candidates: the first
-                half in log order (one more if the number is odd) and the last half; 0 means all
+    similarity  in per cent: the minimum similarity of the sketches, for documents of different sites or of one id
+    by site     the minimum for documents of one site: `unsure` if the titles are equal, `same_site` if the title of one
+                is unknown, `other_title` if they differ; `unsure` also if the site of one is unknown. A minimum is
+                never below `similarity`, so 0 means `similarity`
+    asked       maximum number of candidates from each block (of each table's key): half of them the first live
+                representatives in log order (one more if the number is odd), half the last; 0 means all
 
 From a similarity of `SURE` per cent the sketches alone decide: repetition in a text changes many
 bits of its fingerprint, so the number of differing bits is ignored.

@@ -67,9 +67,9 @@ class RecipeMethod:
 
 
 _SPELT: Final = "nfkc case space spelling"
-# A floor is the number of features of English text of 8 words if there are sketches (from 8 words no
-# two different short texts of six corpora were near), else of 25 words, where replacing one word
-# hardly changes the bits. A text with fewer keywords than are looked for is short.
+# A floor is the number of features of an English text of 8 words for a method with sketches: in six
+# corpora no two different short texts of 8 words or more were near. It is that of 25 words for other
+# methods: replacing one word of 25 hardly changes the bits. A text with fewer keywords than are looked for is short.
 _METHODS: Final = (
     RecipeMethod(
         "words",

@@ -21,8 +21,8 @@ def printable(text: str | bytes, limit: int = TEXT_CHARACTERS_MAX) -> str:
     Bytes are decoded as UTF-8; invalid bytes become escapes too.
     """
     if isinstance(text, bytes):
-        # A character has at most 4 bytes, and an escape is longer than its byte, so this cuts only
-        # text that would be cut below.
+        # Save decoding all of it. A character has at most 4 bytes, and an escape is longer than its
+        # byte, so the rest is beyond `limit`.
         text = text[: 4 * limit + 4].decode("utf-8", "backslashreplace")
     if len(text) > limit:
         text = text[: limit + 1]

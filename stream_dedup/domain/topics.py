@@ -144,7 +144,7 @@ class TopicNames:
     def setting_of(self, name: str) -> str | None:
         """Return the setting that names the topic `name`; None if its name uses the prefix."""
         return next(
-            (NAMED[kind] for kind, set_name in self.names_by_kind.items() if set_name == name), None
+            (NAMED[kind] for kind, topic in self.names_by_kind.items() if topic == name), None
         )
 
     documents = _Name(DOCUMENTS)  # from the crawler
@@ -351,8 +351,8 @@ def refusals(changes: Iterable[TopicChange]) -> list[str]:
 def replicas_problem(changes: Iterable[TopicChange], brokers: int) -> str | None:
     """Return a sentence if the changes need more replicas than there are brokers, else None.
 
-    Topics to create are checked, and topics whose min.insync.replicas changes, which could become
-    unwritable.
+    The topics to create are checked, and those whose min.insync.replicas changes, because a value
+    above their replicas would make them unwritable.
     """
     checked = [
         change for change in changes if change.action is Action.CREATE or _MIN_ISR in change.config
@@ -389,7 +389,7 @@ def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
             )
 
 
-# A topic that was created just now may be missing in a broker's list.
+# Wait before a new plan: a topic that was just created may be missing in a broker's list.
 _REPLAN_SECONDS = 0.1
 
 
