@@ -100,10 +100,10 @@ class Foldings(NamedTuple):
     its neighbours; `MAPPED` and above, replaced by mapping number `action - MAPPED`. `offsets`: (m +
     1,), the start of each mapping in `replacements`, UTF-8. `trailing`: (m,), the combining class
     of each mapping's last character. `ascii`: (128,), the normalised form of each ASCII character:
-    lower case, and a space for white space. `pairs`, `composed`: an open-addressing table from
-    `first << 21 | second` to their composition, or 0 if `unicodedata` must compute it; from a
-    second alone to its combining class; and from a first alone to 0 if it contains a mark. Seconds
-    have the action `COMPOSING`. `simple`: (2048,), for a code point of two bytes its two normalised
+    lower case, and a space for white space. `pairs`, `composed`: an open-addressing table with the
+    keys `first << 21 | second`. A pair has its composition, or 0 if `unicodedata` must compute it; a
+    second alone (`first` 0) its combining class; a first alone (`second` 0) has 0 if it contains a
+    mark, else no row. Seconds have the action `COMPOSING`. `simple`: (2048,), for a code point of two bytes its two normalised
     bytes if they do not depend on neighbours, first byte high; else 0.
     """
 

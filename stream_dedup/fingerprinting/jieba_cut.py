@@ -1,7 +1,7 @@
 """Cut runs of Han into words, as jieba does.
 
 Invariants: the words are those of `jieba.cut(run, HMM=True)` (a test compares the two); the time is
-linear in the run, while jieba copies its path at every unknown character. No Python code runs
+linear in the run; jieba's is not, because it copies its path at every unknown character. No Python code runs
 meanwhile, so the GIL is free.
 """
 

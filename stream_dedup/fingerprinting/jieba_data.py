@@ -209,13 +209,13 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
     folder = engine_folder(ENGINE_FILES, ENGINE_DIGEST)
     content = (folder / "dict.txt").read_bytes()
     start, change, emit = (_model_table(folder / name) for name in ENGINE_FILES[1:])
-    # jieba takes a second to import, and suggests frequencies.
+    # jieba takes a second to import, and only suggested frequencies need it.
     frequencies = [(word, frequency) for word, frequency, _ in user_words if frequency is not None]
     if len(frequencies) < len(user_words):
         _, frequencies = tokenizer_with(user_words, folder)
     added = "".join(f"{word} {frequency}\n" for word, frequency in frequencies).encode()
     slots = 1 << 20
-    # A node takes a character of the user's words, three bytes.
+    # A character of a user's word has three bytes and adds at most one node.
     while slots < (1 << 20) + 2 * len(added):
         slots *= 2
     data = np.frombuffer(content + added, np.uint8)

@@ -41,9 +41,8 @@ _FREQUENCY_MAX = 1 << 40  # a million such words still add up within 63 bits
 class Languages:
     """A user's changes to the way texts are split into words; the default changes nothing.
 
-    `user_words`: in the file's order, on which jieba's suggested frequencies depend.
-    `fold_han`: whether
-    normalising turns traditional Han into simplified.
+    `user_words`: in the file's order, on which jieba's suggested frequencies depend. `fold_han`:
+    whether normalising turns traditional Han into simplified.
     """
 
     user_words: tuple[UserWord, ...] = ()
@@ -125,7 +124,7 @@ def load_languages(
     def parse_stop_words(line: str) -> Iterator[str]:
         words = list(_parts(normalise(line.split("#", 1)[0], fold_han=fold_han)))
         if not words and line.split("#", 1)[0].strip():
-            raise ValueError("contains no letter or digit, and only words are counted")
+            raise ValueError("contains no letter or digit, so it is no stop word")
         yield from words
 
     return Languages(

@@ -277,8 +277,8 @@ def _composed(before: Any, code_point: Any, combining: Any, foldings: Any) -> An
     """
     action = np.int64(composition(np.int64(0), code_point, foldings))
     composed_point = np.int64(-1) if combining else composition(before, code_point, foldings)
-    # A second mark may have to be ordered before the first, which was written before it or is part
-    # of the character before.
+    # Canonical ordering may move a second mark before the first, which is already written, alone or
+    # within a composed character.
     second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
     if before < 0 or composed_point == 0 or second_mark:
         return np.int64(CONTEXTUAL), np.int64(-1)

@@ -15,15 +15,15 @@ The rules, all frozen by golden vectors:
   value is the low half of its low byte. Two values share a byte, the first of them in its low half.
 - Densification: an empty bin takes the value of the first full bin of its walk. The walk of each bin is a fixed order of
   all bins, the same for every text and key: by BLAKE2b-64 of the two bins' numbers. Two texts with
-  the same runs in the same bins thus fill their empty bins with equal values, and an empty bin never
-  counts as agreement.
+  the same runs in the same bins thus fill their empty bins with equal values, but two bins never
+  agree only because both are empty.
 
 Two sketches agree in a value with a probability near the Jaccard similarity of the texts' runs,
-plus one in 256 by chance, or one in 16. Short texts leave bins empty, and the values that fill them
-add no information. The second part fills other bins with the same runs, so it adds information:
-over pairs of 23 runs the mean of both has an error of 0.042, the first alone 0.058. (One
-permutation of 160 bins has more empty bins; its error is 0.046.) The time is linear in the words,
-plus at most 2 * 80 * 80 steps.
+plus agreement by chance: one in 256 in the first part, one in 16 in the second. Short texts leave
+bins empty, and the values that fill them add no information. The second part fills other bins with
+the same runs, so it adds information: over pairs of 23 runs the mean of both has an error of 0.042,
+the first alone 0.058. (One permutation of 160 bins has more empty bins; its error is 0.046.) The
+time is linear in the words, plus at most 2 * 80 * 80 steps.
 
 Sources: Li, Owen, Zhang, "One Permutation Hashing" (NIPS 2012); Shrivastava, Li, "Densifying One
 Permutation Hashing via Rotation for Fast Near Neighbor Search" (ICML 2014); Shrivastava, "Optimal

@@ -72,9 +72,9 @@ def digest() -> bytes:
 def written(*, folded: bool = False) -> NDArray[np.uint32]:
     """Return the bytes that `spell` writes for each code point below `END`, packed in a number.
 
-    From the lowest bit: the last byte, the first byte (the same, if it is one), their number, or 3
-    if the code point is not folded and has three; and at `IS_WORD` whether it is part of words.
-    Without `folded` no code point changes.
+    From the lowest bit: the last byte; the first byte (equal to the last, if there is only one); the
+    number of bytes, 3 for a code point of three bytes, which is copied; and at `IS_WORD` whether it
+    is part of words. Without `folded` no code point changes.
     """
     rows = np.full(END, STAYS, np.uint32)
     kinds = characters.table()
@@ -98,8 +98,8 @@ def spelling_of(code_point: Any, written: Any) -> Any:
 
 @inlined
 def spell(spelling: Any, data: Any, end: Any) -> Any:
-    """Write the bytes of a row, two or fewer; return the new end. No byte after them is
-    overwritten, except one if the row has no byte.
+    """Write the bytes of a row, two or fewer; return the new end. A row without bytes overwrites one
+    byte after the end, other rows none.
     """
     length = np.int64(spelling >> _LENGTH) & 3
     data[np.uint64(end)] = spelling >> 8

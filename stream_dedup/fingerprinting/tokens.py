@@ -46,8 +46,8 @@ from stream_dedup.fingerprinting.jieba_data import (
 from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spelling_of
 from stream_dedup.kernels.compiled import allocating_kernel, inlined, lowest_bit
 
-# Two words without a separator between them are of different kinds; all kinds but `WORD` take three
-# bytes for a character.
+# On average: a word of one byte is followed by a separator, or by a word of another kind, whose
+# characters have three bytes.
 BYTES_PER_WORD_MIN = 2
 _STRETCH = 64
 _HIGHEST = 0x8080808080808080  # bits of eight bytes
@@ -94,7 +94,8 @@ def _ascii_words(
 
     Return the position of that byte, the number of words so far, and the start of the last word if
     it may continue there, or -1. No processor can predict where words begin and end, so the loop
-    over bytes has no branches; for 64 bytes at once the edges are bits, and only those are visited.
+    over bytes has no branches. Of 64 ASCII bytes, the edges of words are computed as the bits of a
+    number, and only these are visited.
     """
     inside = np.int64(0)
     begin = place
@@ -105,7 +106,7 @@ def _ascii_words(
             for block_number in range(8):
                 block = eight_bytes(data, place + 8 * block_number)
                 beyond |= block
-                # The product gathers the eight bits in its highest byte, the first byte's lowest.
+                # The product gathers the eight bits in its highest byte; the first byte's is the lowest.
                 bits = (
                     (_of_words(block) >> np.uint64(7)) * np.uint64(0x0102040810204080)
                 ) >> np.uint64(56)
@@ -149,8 +150,8 @@ def _alphabet_words(
     """Find the words up to the first code point of more than two bytes: alphabets from Latin to
     Arabic have only words and separators.
 
-    Stop where two ASCII characters begin with a separator, so `_ascii_words` can continue, and
-    before the text's last byte. Each word is spelt in place. Return the values of `_ascii_words`,
+    Stop at two ASCII characters of which the first is a separator, so `_ascii_words` can continue,
+    and before the text's last byte. Each word is spelt in place. Return the values of `_ascii_words`,
     and the end of the last word's spelling. The loop is bound by memory, so the spelling costs
     almost no time.
     """

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 def delayed_interrupts() -> Iterator[None]:
     """Raise `KeyboardInterrupt` at the end of the block instead of inside it.
 
-    numba ignores an exception that Python raises while a kernel converts its result, and crashes; a
-    kernel that runs for a second is interrupted there almost always.
+    Ctrl-C during a kernel of a second is nearly always raised while numba converts the result; numba
+    ignores the exception, and crashes.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -63,8 +63,8 @@ class Model(NamedTuple):
     0 represents all unknown ones.
 
     `start` (s,); `emit` (c, s); `can_emit` (c, s): whether jieba considers a state for a character.
-    The changes to state i are at `bounds[i]:bounds[i + 1]` of `sources`, the states before it in
-    ascending order, and of `change`, their log probabilities.
+    The transitions to state i are at `bounds[i]:bounds[i + 1]`: `sources` has the states that they
+    come from, in ascending order, and `change` their log probabilities.
     """
 
     start: NDArray[np.float64]
