@@ -1,12 +1,12 @@
 """A node of Apache Kafka in KRaft mode, as a child process.
 
-Invariants: a started broker has answered as a cluster with a live node, it does not only listen; its
+Invariants: a started broker does not only listen: it has answered that its node is live; its
 ports stay reserved from construction to `stop`, also while it is killed; its process never outlives
 this one on Linux; it writes only to its folder, and a temporary folder is deleted with it.
 
 Restart of a killed node. Its controller treats the former process as alive until its session ends,
-and only then removes the leaders of its partitions and restores them. Before that the new process
-has loaded transactions that were about to end, and writes their markers; Kafka 4.1 to 4.4 skips the
+and only then removes the leaders of its partitions and restores them. Before that, the new process
+already loads transactions that were about to end, and writes their markers; Kafka 4.1 to 4.4 skips the
 markers of a partition without a leader, as if its topic had been deleted, and records the
 transaction as ended (KAFKA-20734). The transaction then stays open in the partition for ever: its
 readers stop there, and a group waits for its offsets. To avoid this the controller first runs alone,
@@ -51,8 +51,9 @@ ANSWER_TIMEOUT_SECONDS = 2.0
 START_SECONDS = 300.0  # a broker that loads its logs may take long on a busy machine
 POLL_SECONDS = 0.02
 
-# The controller's log lines for the end of the session and for the operation whose record is written
-# some 30 ms later, because records are batched. A controller that is stopped in between loses it.
+# The controller's log lines for the end of the session and for the operation that ended it. Records
+# are batched, so the operation's record is written some 30 ms later, and a controller that is stopped
+# before loses it.
 _FENCED = re.compile(
     rb"(?s)Fencing broker %d .*?Read-write operation (maybeFenceStaleBroker\(\d+\)) .*Processed \1 in "
     % NODE_ID

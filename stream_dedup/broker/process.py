@@ -32,8 +32,8 @@ from stream_dedup.domain.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
 
-# Runs with -I -S: argv is the expected parent's id, which detects a parent that died before prctl,
-# and the command.
+# Runs with -I -S. Its arguments are the id of the expected parent, to detect one that ended before
+# prctl, and the command.
 _BIND_TO_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """The role insights: a Faust application from the headers of the outputs to `host-signals`.
 
 A write has three steps: 1 write rows and signals of the changed hosts, 2 wait until Kafka has
-acknowledged them, 3 let Faust commit the records that they count.
+acknowledged them, 3 let Faust commit the records that the rows count.
 
 Workarounds for Faust 0.15.3: it reads records of aborted transactions unless it writes in
 transactions itself; it assigns the partitions of different topics to different members, but the
@@ -103,9 +103,11 @@ class _ConsumerThread(aiokafka.AIOKafkaConsumerThread):
         timeout: float | None = None,
         max_records: int | None = None,
     ) -> Any:
-        """Fetch only the table's partition during a rebalance, and seek back where one began meanwhile:
-        Faust drops records of other partitions, and clears its queues at the end. It also empties
-        `active_partitions`, and aiokafka takes an empty set for all.
+        """Fetch only the table's partition during a rebalance, because Faust drops records of the other
+        partitions and clears its queues at the end.
+
+        If a rebalance began during the fetch, seek back. Faust also empties `active_partitions`, and
+        aiokafka would fetch all partitions for an empty set.
         """
         partitions = {part for part in active_partitions if self._is_read_now(part)}
         if not partitions:
@@ -204,7 +206,7 @@ class _Insights:
 
     async def run(self, stop: threading.Event) -> None:
         self._role.health.set_startup(0.5, "joining the group and reading the table")
-        looking, writing, next_write = asyncio.create_task(self._watch_topics()), None, 0.0
+        watching, writing, next_write = asyncio.create_task(self._watch_topics()), None, 0.0
         try:
             await self._app.start()
             _logger.info("insights started", signals=self._names.host_signals)
@@ -215,7 +217,7 @@ class _Insights:
                         f"Faust ended unexpectedly ({self._app.crash_reason!r}); a restart continues "
                         "from its table."
                     )
-                for task in (looking, writing):
+                for task in (watching, writing):
                     if task is not None and task.done():
                         task.result()
                 is_due = time.monotonic() >= next_write or len(self._unwritten) >= _UNWRITTEN_MAX
@@ -229,7 +231,7 @@ class _Insights:
                 await self._write()
             _logger.info("insights stopped", hosts=self._ledger.hosts)
         finally:
-            looking.cancel()
+            watching.cancel()
             with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._app.stop(), _STOP_SECONDS)
             self._folder.cleanup()
@@ -317,14 +319,14 @@ class _Insights:
         if self._owns:
             _logger.info("the partitions are ours", hosts=self._ledger.hosts)
         else:
-            why = "waiting for the partitions, which another replica has or gives up"
+            why = "waiting for the partitions, which another replica reads or is about to release"
             self._role.health.set_ready(False, why)
 
     async def _watch_topics(self) -> None:
         """Compare the positions with the topics' ends regularly; a thread asks, because the client
         waits for unavailable brokers.
         """
-        admin, moved, last_position = Admin(self._settings), time.monotonic(), -1
+        admin, progressed, last_position = Admin(self._settings), time.monotonic(), -1
         outputs = (self._names.unique, self._names.duplicates)
         keys = [(name, part) for name in outputs for part in range(self._ids[name].partitions)]
         while True:
@@ -335,7 +337,7 @@ class _Insights:
             except BrokerError as error:
                 # After a broker's restart librdkafka may use the old leader epoch forever; a new
                 # client does not.
-                admin, moved = Admin(self._settings), time.monotonic()
+                admin, progressed = Admin(self._settings), time.monotonic()
                 _logger.warning("the ends of the topics could not be read", reason=str(error))
                 continue
             if recreated := [
@@ -349,22 +351,22 @@ class _Insights:
             recovery = self._app.tables.recovery
             is_reading = self._owns or recovery.in_recovery
             if not is_reading or self._role.watch.is_silent():
-                moved = time.monotonic()
+                progressed = time.monotonic()
                 continue
             if self._owns:
                 consumer = self._app.consumer
-                reached = {key: await consumer.position(TP(*key)) or 0 for key in keys}
+                positions = {key: await consumer.position(TP(*key)) or 0 for key in keys}
                 behind = sum(
-                    max(0, ends[key].end - max(reached[key], ends[key].low)) for key in keys
+                    max(0, ends[key].end - max(positions[key], ends[key].low)) for key in keys
                 )
                 self._metrics.lag.set(behind)
-                position = sum(reached.values())
+                position = sum(positions.values())
             else:
                 behind = recovery.active_remaining_total()
                 position = sum(offset or 0 for offset in recovery.active_offsets.values())
             if not behind or position != last_position:
-                moved, last_position = time.monotonic(), position
-            if time.monotonic() - moved > _STUCK_SECONDS:
+                progressed, last_position = time.monotonic(), position
+            if time.monotonic() - progressed > _STUCK_SECONDS:
                 waiting = outputs if self._owns else (self._names.insights_changelog,)
                 raise StreamDedupError(
                     f"{behind} records of {' and '.join(waiting)} wait, and none has come for "
@@ -389,8 +391,8 @@ def _application(settings: Settings, folder: str) -> Any:
         broker_session_timeout=15.0,
         broker_heartbeat_interval=3.0,
         broker_request_timeout=30.0,
-        # It calls a partition stuck to which nobody has written for that time (faust-streaming
-        # #166).
+        # Faust reports a partition as stuck if nothing is written to it for that time
+        # (faust-streaming #166).
         stream_processing_timeout=_NEVER_SECONDS,
         broker_commit_livelock_soft_timeout=_NEVER_SECONDS,
         consumer_auto_offset_reset="earliest",

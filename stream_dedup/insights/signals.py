@@ -1,8 +1,8 @@
 """The statistics and events of a host's documents in a window of time, without Kafka.
 
 The window is a day in `SLICES` slices and ends with the host's latest document, so that
-statistics do not expire while the host is not crawled. Pages that many ids resemble are counted in
-two halves of the window.
+statistics do not expire while the host is not crawled. The ids that resemble one page are counted
+by halves of the window.
 
     one-page   many ids of the host are duplicates of one kept document: a login wall, a soft 404
     template   many ids were kept only because of their site or title, and resemble one page of it

@@ -1,9 +1,8 @@
 """Write documents from files to the source topic, for `load`.
 
 Invariants: a line of JSONL is sent unchanged, also if it is invalid: the filter makes a dead letter
-of a value that it cannot decode, which shows that decoding works. Invalid lines are counted, and the
-first few are named. The totals count documents that Kafka acknowledged, not those given to the
-client.
+of a value that it cannot decode. Invalid lines are counted, and the first few are named. The totals
+count documents that Kafka acknowledged, not those given to the client.
 
 A run that ends early prints the number of documents, in the order of the files, that Kafka has
 acknowledged; `--skip` skips as many. Documents that are sent again after a kill are `unchanged`.
@@ -42,8 +41,8 @@ _INTERRUPTED_FLUSH_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Loading:
-    """One run over files. `documents` were given to the client, after the first `skip`; Kafka has all
-    up to number `acknowledged`.
+    """One run over files. `documents` counts those given to the client after the first `skip`; Kafka
+    has acknowledged the first `acknowledged` of the files' documents.
 
     `is_strict`: exit with 1 if anything cannot be read.
     """
@@ -90,8 +89,8 @@ class Loading:
         if is_interrupted:
             note(hint)
             return _INTERRUPTED
-        is_lossy = self.lost.exit_code(self.documents + self.skip, is_strict=self.is_strict)
-        return 1 if self.producer.too_large else is_lossy
+        lost_exit_code = self.lost.exit_code(self.documents + self.skip, is_strict=self.is_strict)
+        return 1 if self.producer.too_large else lost_exit_code
 
     def _send(self, documents: Iterator[RawDocument]) -> None:
         to_skip = self.skip
@@ -159,7 +158,7 @@ class Loading:
 
 
 def print_hints(settings: Settings, files: Sequence[SourceFile]) -> None:
-    """Print a note if the settings do not judge the texts in the files."""
+    """Print a note if the settings do not fit the files, so that more than their texts is judged."""
     if settings.value_format == "raw" and contain_objects(files):
         note(
             "The values are JSON, and the filter judges whole values as texts "

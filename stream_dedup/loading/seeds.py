@@ -1,8 +1,8 @@
 """Append seed records to the log: documents that were delivered elsewhere as representatives, for
 `seed`.
 
-The steps: read the log for its declaration and the progress of earlier runs; read the later
-documents; fingerprint and append them in records of a worker's size. Documents that cannot be read
+The steps: read the log for its declaration and the progress of earlier runs; read the documents
+after those; fingerprint and append them in records of a worker's size. Documents that cannot be read
 are counted, reported and skipped.
 """
 
@@ -67,11 +67,11 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None) -> S
     )
     recipe = recipe_of(settings)
     declaration.read_or_declare(settings, names, recipe, begins=True)
-    done, now = SeedProgress(recipe.id), InForce()
+    seed_progress, in_force = SeedProgress(recipe.id), InForce()
     with progress("reading the log", None) as advance:
         for _, record in read_whole_log(settings, names.fingerprints, advance):
-            done.fold(record)
-            now.fold(record)
+            seed_progress.fold(record)
+            in_force.fold(record)
     preparer = Preparer(
         Decoder(settings, takes_vectors=recipe.method.takes_vectors),
         Fingerprinter(recipe),
@@ -79,7 +79,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None) -> S
         1 << 40,
         settings.judging_mode,
         digests_ids=settings.log_ids == "digest",
-        encode=partial(encode_seed, form=now.format),
+        encode=partial(encode_seed, form=in_force.format),
     )
     appender = LogAppender(settings, names.fingerprints, "seed")
     totals = SeedTotals()
@@ -91,7 +91,15 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None) -> S
         )
         try:
             for source, messages in sources:
-                _append(source, messages, done.of(source), preparer, appender, totals, advance)
+                _append(
+                    source,
+                    messages,
+                    seed_progress.of(source),
+                    preparer,
+                    appender,
+                    totals,
+                    advance,
+                )
         except KeyboardInterrupt:
             totals.is_interrupted = True
             note(
