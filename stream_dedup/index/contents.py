@@ -42,7 +42,8 @@ class Contents:
     """A volume's state, without `entries` and `neighbours`, and its other values.
 
     `log` is None until the volume is bound to one; `unanswered` are the log offsets whose stored
-    answer may not be delivered. `restored`: the volume is from a snapshot and has not answered since.
+    answer is possibly undelivered. `restored`: the volume is from a snapshot and has not answered
+    since.
     """
 
     store: Store

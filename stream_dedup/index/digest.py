@@ -1,8 +1,8 @@
 """The state digest: one hash of the whole state after a prefix of the log.
 
-Two replicas that applied the same prefix have equal digests, however their volumes are laid out on
-disk and the answers delivered so far. It is the BLAKE2b-128 of these parts, each preceded by its
-length or count:
+Two replicas that applied the same prefix have equal digests, regardless of how their volumes are
+laid out on disk and of which answers were delivered so far. It is the BLAKE2b-128 of these parts,
+each preceded by its length or count:
 
     head        JSON: log offset, declaration, plan, window and format in force, log time and
                 generations, chain of answers, numbers of rejected and ignored records

@@ -40,7 +40,7 @@ def step(
     """Apply one log record; return the bytes of its answer, None for orders, seeds and releases.
 
     If a record could not be decoded, `record` is the error. `open_stores(state)` is called at the
-    first batch, which has the width of prints, to create `entries` and `neighbours`.
+    first batch, which shows the width of prints, to create `entries` and `neighbours`.
     """
     state.generations.advance(append_ms, state.window)
     state.expire()

@@ -8,7 +8,7 @@ The id of the best copy is stored under another key, so that `forget` reads ids 
 the rows of all representatives that its duplicates name in one request, and writes them with its
 other effects.
 
-Invariants: rows depend on the log alone, because of two equal copies the earlier one counts as
+Invariants: rows depend on the log alone: of two equally good copies the earlier one counts as
 better; a row is deleted with its representative, and moves when the representative is renewed; a
 forgotten id is not stored here.
 """
@@ -87,7 +87,7 @@ class CopyCounts:
             return counts, better
         numbers: list[int] = entries.tolist()
         checked_entries = [numbers[index] for index in checked.tolist()]
-        # In a statement of its own: it may replace `_rows` by a larger array.
+        # Before `_rows` is read below, because `_load_rows` may replace it by a larger array.
         places = self._load_rows(checked_entries)
         _count(
             self._rows,

@@ -102,8 +102,8 @@ def apply_control(state: IndexState, log_offset: int, control: Control) -> bool:
 
 
 def _parse_order(state: IndexState, log_offset: int, control: Control) -> Callable[[], None] | None:
-    """Return a function that applies the record, or None if it has no effect. Which one depends on
-    the log alone.
+    """Return a function that applies the record, or None if it has no effect. Whether it has
+    one depends on the log alone.
 
     Raises:
         ConfigurationError: a field is missing or invalid.
@@ -184,8 +184,8 @@ def _retract(
     )
     state.drop(entries, "retract")
     for (place, key), entry in zip(known, entries_found.tolist(), strict=True):
-        # Also for a duplicate: it is not a representative, but must not get its verdict again,
-        # because its output refused it.
+        # Duplicates too: they are not representatives, but must not get the same verdict again,
+        # because their output refused them.
         state.positions.retract(
             key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
         )

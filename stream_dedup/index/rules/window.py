@@ -139,7 +139,7 @@ class Generations:
         return self._generations[0][0] if self._generations else entries
 
     def advance(self, append_ms: int, window: Window | None) -> None:
-        """Move log time by a record that was appended at `append_ms`."""
+        """Advance log time for a record that was appended at `append_ms`."""
         append_ms = min(max(append_ms, 0), _TIME_MAX)
         if self.log_ms is None:
             self.log_ms = append_ms

@@ -91,7 +91,7 @@ def make_columns(limbs: int, count: int, sketch_bytes: int = 0) -> Columns:
 def copy_columns(columns: Columns) -> Columns:
     """Return aligned, writable copies of columns.
 
-    Decoded columns are unaligned and read-only parts of a record: for numba, another type.
+    Decoded columns are unaligned, read-only parts of a record, which numba treats as another type.
     """
     return Columns(
         *(np.array(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True))

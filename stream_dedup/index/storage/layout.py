@@ -21,7 +21,7 @@ its type.
     b entry(u64)            the id of the best copy; missing if that is the representative itself, or has no id
     l entry(u64)            the digest(16) of the last text of an id, under the id's latest representative; missing if
                             that has the same text: `last_texts`
-    F                       table files: format(u16) base(u64), the entry from which their rows' numbers count; missing while
+    F                       table files: format(u16) base(u64), an entry's number less that in its row; missing while
                             none are valid. See `table_files`
     f group(u64)            table files: the digest of each column of 4,096 rows(u64 x columns)
     o table(u64)            table files: one table: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
@@ -368,5 +368,5 @@ def decode_cached(value: bytes) -> tuple[NDArray[Any], bytes]:
     _, raw, ids = split_rows(value, CACHED_VERDICT.itemsize)
     rows: NDArray[Any] = np.frombuffer(raw, CACHED_VERDICT)
     if int(rows["id_bytes"].sum(dtype=np.int64)) != len(ids):
-        raise FormatError("Kept verdicts of the index volume are damaged; rebuild it.")
+        raise FormatError("Cached verdicts of the index volume are damaged; rebuild it.")
     return rows, ids

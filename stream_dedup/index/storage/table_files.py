@@ -4,9 +4,9 @@
     FOLDER/table-NUMBER.GENERATION   the frozen segment of one table, written once
 
 The volume in RocksDB is the source of truth. It also records which files are valid: a digest of each
-column for every 4,096 rows, which of these are removed, and the file and digest of every table. To
-have a record there is called "named" here. Opening reads the files, and from the volume only the
-entries after them.
+column for every 4,096 rows, which of these are removed, and the file and digest of every table. A
+file with such a record is called "named" here. Opening reads the files, and from the volume only
+the entries after them.
 
 How a table is written to a file:
   1  the table was merged or sorted, and has grown by an eighth since it was last written. If its row
@@ -21,9 +21,9 @@ Invariants: rows are valid up to the first group of 4,096 with a wrong digest, a
 all rows that it contains are. Other rows and tables are rebuilt from the volume, and
 `rebuild_reasons` contains the reasons. Without the folder no data is lost; a full disk delays no
 verdict. Before rows move within their files, all names are withdrawn. Entries that an order wiped are
-wiped here too. No link is followed, and only a regular file of this user with one name is used. The
-bytes are frozen in tests/golden/table_files.json: other bytes, or other hashes of a plan, need a new
-`FORMAT`.
+wiped here too. No link is followed, and only a regular file of this user without other hard links
+is used. The bytes are frozen in tests/golden/table_files.json: other bytes, or other hashes of a
+plan, need a new `FORMAT`.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class TableFile(NamedTuple):
 class RowsInFiles(NamedTuple):
     """The rows of the column files.
 
-    `base` is the entry from which the rows' numbers count; `states` (n,). `digests(group)` returns the
-    digest of each column's part of a group of 4,096 rows.
+    An entry's number is `base` plus the number in its row. `states` (n,). `digests(group)` returns
+    the digest of each column's part of a group of 4,096 rows.
     """
 
     base: int
@@ -218,7 +218,7 @@ class TableFiles:
         if valid_groups < groups:
             self.rebuild_reasons.append(
                 f"rows from number {valid_groups * GROUP_ROWS} on have another digest than the "
-                "volume names"
+                "volume records"
             )
         if not valid_groups:
             self.withdraw_names()
@@ -262,7 +262,7 @@ class TableFiles:
         """
         table = self._named_tables[number]
         path, digest = self._table_path(number, table), xxhash.xxh3_64()
-        problem = "has another digest than the volume names"
+        problem = "has another digest than the volume records"
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(FileIO(open_file(path, is_private=True), "rb"))

@@ -38,8 +38,8 @@ class CompiledPlan(NamedTuple):
 
     Tables by sketch, numbered after those: one for each of `bands` blocks of `band_values` values.
 
-    Of the entries with the same key, a document is compared with `asked` (0: all): the last
-    `asked_last`, and the first ones for the rest.
+    Of the entries with the same key, a document is compared with `asked` (0: all): the first
+    `asked` - `asked_last`, and the last `asked_last`.
 
     Conditions: `whole` (W,) uint64 are the bits that are compared. At most `thresholds` (L + 1,)
     int64 bits may differ, by the limits of lengths `below` (L,) uint32, the last one for longer

@@ -3,13 +3,13 @@
 If there is a folder for files, sketches, features and tags are in files. If the budget is too small
 for the rest, row numbers and prints move to files too: these are read row by row. Each table keeps
 the start of each bucket and 12 bits of each entry's key in memory. With the plan `bands`, a document
-without similar ones then reads one row for every four documents, on average; a plan that compares all
-reads each row that shares a block. Answers are the same, only slower
+without similar ones then reads one row for every four documents, on average; a plan that compares
+all candidates reads each row that shares a block. Answers are the same, only slower
 (docs/explanation/index-layout.md has figures).
 
-Invariants: files that the budget causes have no name, and disappear with the process. If the index
-does not fit even so, this is an error before memory is allocated. Nothing here is needed to open a
-volume again.
+Invariants: files created because of the budget have no name, and disappear with the process. If
+the index does not fit even then, an error is raised before memory is allocated. Nothing here is
+needed to open a volume again.
 """
 
 from __future__ import annotations
@@ -258,7 +258,8 @@ def allocate_lazily(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     written.
 
     Raises:
-        ConfigurationError: the system counts addresses that are not written, and refuses that number.
+        ConfigurationError: the system counts unused addresses as memory, and refuses so large an
+        array.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)

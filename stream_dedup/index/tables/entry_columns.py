@@ -1,7 +1,7 @@
 """The columns of the live entries, in memory or in files.
 
 Invariants: all columns have the same rows, in the order of the entries' numbers. The column of scopes
-is empty until a document has another than the common scope. Numbers, states and scopes stay in
+is empty until a document has a scope other than the common one. Numbers, states and scopes stay in
 memory. With table files all columns are also in files, with the values that were first written;
 `table_files` records which rows were removed later.
 """
@@ -29,7 +29,7 @@ _PART_BYTES: Final = 1 << 25  # of a file for one thread; large, because the sys
 _READ_BYTES: Final = 1 << 18  # in one call; small, so that they are in the CPU's cache when hashed
 TAGS: Final = ("digest_tags", "position_tags", "ids")
 """The columns from which the tables of tags are built, in their order."""
-_ALWAYS_BYTES: Final = 5  # of a row that is in memory with any budget: its number and its state
+_ALWAYS_BYTES: Final = 5  # per row, in memory with every budget: its number and its state
 _IN_FILES: Final = ("sketches", "features", *TAGS)
 
 

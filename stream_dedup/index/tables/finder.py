@@ -26,23 +26,25 @@ from stream_dedup.index.tables.budget import Column, allocate_lazily, read_error
 from stream_dedup.index.tables.finder_kernels import BLOCK_SIZES, GROUP, UNIT, KeyTables
 from stream_dedup.index.tables.rows import make_row_buffer
 
-_BUCKET_ENTRIES: Final = 32  # average limit; so many tags are half a cache line
-# So few that an active block has four entries when it is frozen first: longer ones cost time and room.
+_BUCKET_ENTRIES: Final = 32  # limit of the average; the tags of 32 entries fill half a cache line
+# Enough that an active block has about four entries at the first merge: longer ones cost time and
+# room.
 _BUCKETS_MIN: Final = 1 << 15
-# Buckets for which room is reserved: 134 million entries. Reserved room needs addresses, no memory.
+# Buckets for which room is reserved: 134 million entries. Reserved room uses addresses, not memory.
 _ROOM_BUCKETS: Final = 1 << 22
 _UNITS_MIN: Final = 1024
-_ROOM_FOR_MORE: Final = 4  # if more are needed: reserve so many times the needed number
+_ROOM_FOR_MORE: Final = 4  # if more are needed: reserve this many times the needed number
 _KEYS_AT_ONCE: Final = 1 << 12
 _PIECES: Final = 16  # of the rows, and of a table; each is processed by one thread
 _PARTS_BITS: Final = 11  # log2 of the most parts in which buckets are sorted
 _PART_BITS_MIN: Final = 11  # log2 of the fewest buckets in a part, so that a part fits into a cache
 _ENTRIES_AT_ONCE: Final = 1 << 21  # row numbers that a merge moves in one step
-# Of an active entry: a row number and tags, in blocks that are half full, and the free blocks.
+# Bytes per active entry: its row number and tags, the unused half of its block, and free blocks.
 _ACTIVE_BYTES: Final = 12
 # Entries that are read from or written to a file in one call: they fit into a cache.
 _PLACES_AT_ONCE: Final = 1 << 16
-# Of a bucket: the start of its frozen segment, and a quarter of a block's first unit and length.
+# Bytes per bucket: the start of its frozen segment, and a quarter of a block's first unit and
+# length.
 _BUCKET_BYTES: Final = 4 + 8 // GROUP
 _TAG_BYTES: Final = 1.5
 FROM_THE_END: Final = np.iinfo(np.int64).max
@@ -280,9 +282,9 @@ class RowFinder:
         too large. The caller merges it.
 
         An active segment is full with one part in `merge_share` of the frozen segment, but at least
-        `entries_min` entries. The limit for all is half of that for each table, as if they were
-        filled evenly from nearly empty to full. So each is merged as often as if it was merged when
-        full, and they take turns even if all were empty at the same time.
+        `entries_min` entries. The limit for all together is half of the sum of these: tables
+        that take turns are half full on average. So each is merged as often as if it was merged
+        when full, and they take turns even if all were empty at the same time.
         """
         count = self.count
         while 2 * count * int(self.active.sum()) > (count + 1) * max(
@@ -414,7 +416,7 @@ class RowFinder:
         heads.
 
         With `fill` the caller fills them from the table's file. If the row numbers stay in that file,
-        their pieces are memory that is not used.
+        their pieces are a buffer that is discarded.
         """
         base, key_tables = number * self._places, self.key_tables
         skipped = (
@@ -468,7 +470,8 @@ class RowFinder:
         memory.
         """
         rows, base = self.key_tables.rows, number * self._places
-        # In this order, because another thread may read: the array is emptied after the files exist.
+        # `rows` first, because another thread may run `move_to_files`, which sets the files and
+        # then empties the array.
         column = self._row_files.get(number)
         return rows[base + begin : base + end] if column is None else column.read(begin, end)
 

@@ -15,7 +15,7 @@ files, one for each table.
 
 Invariants: within a bucket rows ascend, so the first match is the earliest; a tag alone never
 decides, because the caller compares the row. No function here grows an array: if the arena has no
-room, a function returns that before it changes anything.
+room for an entry, a function reports that before it changes anything for the entry.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class KeyTables(NamedTuple):
 
     Active segments: `active_heads` (T, B / 4, 2) uint32, the first unit and the length of each
     group's block; `active_tags` uint16 and `active_rows` uint32 (units * 4,); `free_blocks`
-    (BLOCK_SIZES + 1,) int64, the first free block of each size, plus one, and at the end the number
-    of units used so far.
+    (BLOCK_SIZES + 1,) int64, the first free block of each size, plus 1 (0: none), and at the end
+    the number of units used so far.
     """
 
     masks: NDArray[np.uint64]
@@ -474,9 +474,10 @@ def sort_parts(
     """Sort parts of the buckets, from part `first` on, into the frozen segment of table `number`.
 
     `begins` (k + 1,) int64 are the places where these k parts begin and the last one ends. The
-    first is even, so no other thread writes to the same byte. `parted` (n,) uint64 is the output of
-    `partition_keys`; the row numbers are written to `rows` (n,) uint32. Scratch: `cursor` (buckets of
-    a part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves` (n,) uint8.
+    first is even: two half tags share a byte, and so no other thread writes to the same one.
+    `parted` (n,) uint64 is the output of `partition_keys`; the row numbers are written to `rows`
+    (n,) uint32. Scratch: `cursor` (buckets of a part,) uint32, `ordered` (entries of the longest
+    part,) uint64, and `halves` (n,) uint8.
     """
     heads, tags, half_tags = key_tables.heads[number], key_tables.tags, key_tables.half_tags
     base, first_place, size = (
@@ -540,10 +541,11 @@ def merge_segments(
     """Merge the frozen and the active segment of buckets `first` to `end` of table `number`, in row
     order.
 
-    Buckets are whole groups. `old_rows` are the row numbers of the frozen segment. Output: `rows`
-    (n,) uint32, `tags` and `halves` (n,) uint8 of both segments. The caller writes these to the table
-    from place `first_place` on, for which the buckets' heads are set here. The blocks of the active
-    segment are added to the free lists. `cursor` (GROUP,) int64 is scratch.
+    The range consists of whole groups. `old_rows` are the row numbers of the frozen segment.
+    Output: `rows` (n,) uint32, `tags` and `halves` (n,) uint8 of both segments. The caller writes
+    these to the table from place `first_place` on; the buckets' heads for these places are set
+    here. The blocks of the active segment are added to the free lists. `cursor` (GROUP,) int64 is
+    scratch.
     """
     heads, old_tags, half_tags = key_tables.heads[number], key_tables.tags, key_tables.half_tags
     active_heads, active_tags, active_rows = (

@@ -70,7 +70,7 @@ def print_distance(plan: Any, rows: Any, row: int, other_rows: Any, other_row: i
 @kernel
 def has_near_key(plan: Any, rows: Any, row: int, other_rows: Any, other_row: int) -> Any:
     """Return whether one of the plan's keys differs in at most `radius` bits between two rows; True if
-    the tables find only such rows.
+    the plan lists no keys, because its tables find only such rows.
     """
     keys, prints, other_prints = plan.keys, rows.prints, other_rows.prints
     for number in range(keys.shape[0]):
@@ -197,7 +197,7 @@ def _block_key(first: int, end: int, sketches: Any, row: int, seed: Any) -> Any:
     key = seed
     for index in range(
         uint64(first), uint64(end)
-    ):  # unsigned, so numba checks for no negative index
+    ):  # unsigned, so numba omits the check for a negative index
         key = (key ^ uint64(sketches[uint64(row), index])) * _PRIME
     return mix_limb(key)
 
@@ -243,7 +243,7 @@ def has_equal_key(
         return True
     values = plan.band_values
     first = (number - masks.shape[0]) * values
-    for index in range(first, first + values):  # noqa: SIM110 - the compiler knows no generator
+    for index in range(first, first + values):  # noqa: SIM110 - numba does not compile generators
         if rows.sketches[row, index] != other_rows.sketches[other_row, index]:
             return False
     return True

@@ -56,8 +56,9 @@ from stream_dedup.index.tables.rows import (
 )
 
 ROWS_MAX: Final = 0xFFFFFFF0
-# An active segment is merged with `_ACTIVE_MIN` entries, and one part in so many of the frozen
-# entries: the first if row numbers are in memory. See `RowFinder.tables_to_merge`.
+# An active segment is merged once it has `_ACTIVE_MIN` entries, and one for every `MERGE_SHARE`
+# frozen entries (`MERGE_SHARE_IN_FILES` if row numbers are in files). See
+# `RowFinder.tables_to_merge`.
 MERGE_SHARE: Final = 12
 MERGE_SHARE_IN_FILES: Final = 36
 _ACTIVE_MIN: Final = 32_768
@@ -73,8 +74,8 @@ CANDIDATE_CLASSES: Final = 33
 Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
 IsSame = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
-"""Returns the mask of documents, given by their places (k,), that equal the entries with these numbers
-(k,)."""
+"""Compares documents, given by their places (k,), with entries, given by their numbers (k,), pair
+by pair; returns the mask (k,) of equal pairs."""
 
 
 class Neighbours:
@@ -113,7 +114,7 @@ class Neighbours:
         self._beat = beat
         self._threads = threads or min(2, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
-        self._base = 0  # the entry number from which the rows' numbers count
+        self._base = 0  # an entry's number is this plus the number in its row
         self._rows = 0
         self._files = files
         self._row_bytes = sketch_bytes + ORIGIN_BYTES if sketch_bytes else 0
@@ -184,7 +185,7 @@ class Neighbours:
         )
 
     def rows_in_files(self) -> RowsInFiles:
-        """Return the rows as the volume records them for its table files."""
+        """Return the rows and digests that the volume records for its table files."""
         return self._columns.rows_in_files(self._rows, self._base)
 
     def wipe(self, entries: NDArray[np.int64]) -> None:
@@ -306,7 +307,8 @@ class Neighbours:
         return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
-        """Add entries without judging them. No live entry may have the digest or position of any.
+        """Add entries without judging them. No live entry may have the digest or position of one
+        of them.
 
         `full` (n,) is the mask of those that are compared by similarity too.
         """

@@ -50,7 +50,7 @@ class LoadedRows(NamedTuple):
     """The columns of all entries, by row.
 
     Shapes: `prints` (C, W), `sketches` (C, S), the others (C,); `scopes` is empty while all are 0.
-    `states` are REMOVED, SHORT or FULL. `numbers` are entry numbers, counted from that of the first
+    `states` are REMOVED, SHORT or FULL. `numbers` are entry numbers, relative to that of the first
     row at the last compaction. If `prints`, `features` and `sketches` are in files, their arrays are
     empty; `files` (3,) int64 are the descriptors, or -1. `buffer` contains the row that a search
     compares.
@@ -111,7 +111,7 @@ def make_chains(count: int, tables: int) -> Chains:
 
 class NewEntries(NamedTuple):
     """New entries of a batch: the row of the first one, their chains, and the documents `new_docs` (k,)
-    that they are.
+    that became these entries.
     """
 
     next_row: int
