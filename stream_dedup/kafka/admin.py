@@ -152,7 +152,7 @@ class Admin:
         self._connection_errors.check()
         if not self._connection_errors.last():  # otherwise the client has logged the reason
             LOGGER.warning(
-                "No answer from Kafka at %s yet; it is waited for %.0f s at most.",
+                "No answer from Kafka at %s yet; waiting for at most %.0f s.",
                 self._bootstrap,
                 _TIMEOUT_SECONDS,
             )
@@ -216,8 +216,8 @@ class Admin:
         spec: Any,
         level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartitionKey, Any]:
-        """Return the offset result of each partition. Request all in one call, and one alone again
-        if its leader moves.
+        """Return the offset result of each partition. Request all in one call; if a partition's
+        leader moves, repeat the request for this partition alone.
         """
         if not keys:
             return {}
@@ -344,7 +344,7 @@ class Admin:
                 f"A transaction is open that will move the committed offsets of group {group} for "
                 f"{', '.join(sorted(unstable))}. A worker left it when it was killed; Kafka ends it "
                 "at its timeout (30 s unless set otherwise) or when that worker starts again. "
-                "Nothing was changed; run this again then."
+                "Nothing was changed; run this again afterwards."
             )
         return _existing_offsets(offsets)
 
@@ -540,8 +540,8 @@ def _uuid_bytes(uuid: Any) -> bytes:
     return int(high).to_bytes(8, "big") + int(low).to_bytes(8, "big")
 
 
-# A single failed handshake may mean that a broker is starting. A refused client tries again for ever,
-# so the wait for it ends after this time.
+# A single failed handshake may mean that a broker is starting. A refused client retries for ever,
+# so `check` raises after this time.
 _REFUSED_SECONDS_MAX = 1.5
 _REFUSED = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
@@ -595,8 +595,8 @@ class ConnectionErrors:
         if _is_tls(self._refused_error):
             return ConfigurationError(
                 f"No TLS connection to {servers}: {self._refused_error.str()}. Is the port a TLS "
-                "listener (STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL), is the broker's certificate of "
-                "the CA in STREAM_DEDUP_KAFKA_SSL_CA_LOCATION and for the names in "
+                "listener (STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL), is the broker's certificate "
+                "signed by the CA in STREAM_DEDUP_KAFKA_SSL_CA_LOCATION and for the names in "
                 "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS, and if the broker asks for a certificate, "
                 "is there one in STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION and "
                 "STREAM_DEDUP_KAFKA_SSL_KEY_LOCATION that it trusts?"

@@ -6,10 +6,10 @@ record, and holds the GIL. Here the records are columns, and a compiled kernel c
 that `Producer.produce` calls (rdkafka.h: `rd_kafka_headers_new`, `rd_kafka_header_add`,
 `rd_kafka_produceva`).
 
-Invariants: the producer belongs to confluent_kafka, which creates, polls, flushes and commits it. A
-record written here has no delivery report; if one fails, librdkafka refuses to commit the
-transaction (KafkaError._INCONSISTENT). `BulkWriter.of` returns a writer only for versions whose
-memory layout was checked.
+Invariants: the producer belongs to confluent_kafka, which creates, polls and flushes it, and
+commits its transactions. A record written here has no delivery report; if one fails, librdkafka
+refuses to commit the transaction (KafkaError._INCONSISTENT). `BulkWriter.of` returns a writer only
+for versions whose memory layout was checked.
 """
 
 from __future__ import annotations

@@ -145,9 +145,9 @@ def consumer_config(
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
         # The loop polls many times a second. Its longest wait is for the transaction of a killed
-        # worker, which blocks the committed offsets for 30 s, and Kafka checks every 10 s. Not longer,
-        # because a restarted broker may wait this long for dead members. librdkafka requires at least
-        # the session timeout.
+        # worker, which blocks the committed offsets for 30 s, and Kafka checks every 10 s. The
+        # interval is not longer, because a restarted broker may wait this long for dead members.
+        # librdkafka requires at least the session timeout.
         "max.poll.interval.ms": max(POLL_MS, int(session_ms) if session_ms.isdigit() else 0),
         # The pause of librdkafka before it fetches again after a full queue; the default is 1 s.
         "fetch.queue.backoff.ms": 20,
@@ -320,7 +320,7 @@ def _name_error(error: BaseException) -> UnicodeDecodeError | None:
 
 
 def shown_name(error: UnicodeDecodeError) -> str:
-    r"""Return the name of a header that is not UTF-8 in ASCII, such as `r\xe9f\xe9rent`; cut a long
+    r"""Return in ASCII the name of a header that is not UTF-8, such as `r\xe9f\xe9rent`; cut a long
     one.
     """
     name = ascii(bytes(error.object[:_NAME_BYTES_MAX]))[2:-1]

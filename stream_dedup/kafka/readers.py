@@ -136,8 +136,8 @@ def raise_unless_transient(error: KafkaError, topic: str, acls: Acl = "") -> Non
     if code in _TRANSIENT or (error.retriable() and not error.fatal()):
         return
     raise BrokerError(
-        f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same "
-        "place."
+        f"{topic} cannot be read further: {error.str()} ({error.name()}). A restart begins at the "
+        "same place."
     )
 
 

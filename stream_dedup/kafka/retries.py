@@ -30,8 +30,8 @@ class RetryPolicy:
     unavailable.
 
     `is_silent` returns whether Kafka is unavailable. Once `stop` is set, a request is not retried
-    while it is. `beat` is called after each attempt, so that the role counts as alive. By default
-    only the number of attempts matters.
+    while Kafka is unavailable. `beat` is called after each attempt, so that the role counts as
+    alive. By default only the number of attempts matters.
     """
 
     def __init__(

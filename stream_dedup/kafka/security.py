@@ -29,7 +29,7 @@ _UNSUPPORTED = {
     "ssl.key.pem": _NAME_FILES,
     "ssl.engine.location": "give the key as PEM: ssl.key.location",
     "ssl.providers": "give the key as PEM: ssl.key.location",
-    "ssl.crl.location": "append the revocation list to the file of ssl.ca.location, or leave it to a short-lived certificate",
+    "ssl.crl.location": "append the revocation list to the file of ssl.ca.location, or omit it and use short-lived certificates",
     "sasl.oauthbearer.config": "use SCRAM or mutual TLS for this role",
     "sasl.oauthbearer.token.endpoint.url": "use SCRAM or mutual TLS for this role",
 }

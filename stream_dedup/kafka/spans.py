@@ -62,8 +62,8 @@ def group_offsets(
     Raises:
         BrokerError: such a transaction stays open, or the coordinator does not answer.
     """
-    # With a consumer that does not join: the admin client's request can crash librdkafka when the
-    # group's coordinator moves (librdkafka #5040).
+    # Use a consumer that does not join the group: the admin client's request can crash librdkafka
+    # when the group's coordinator moves (librdkafka #5040).
     fixed = {} if is_stable else {"isolation.level": "read_uncommitted"}
     config = consumer_config(settings, "offsets", group, fixed)
     with contextlib.closing(make_consumer(config)) as consumer:

@@ -22,7 +22,7 @@ TopicIds = Mapping[str, ExistingTopic]
 
 
 class TopicIdWatcher:
-    """Requests topic ids in a second thread, because the controller may not answer for long.
+    """Requests topic ids in a second thread, because the controller may take long to answer.
 
     `fetch_ids` requests the ids of the topics that the role reads and writes.
     """
