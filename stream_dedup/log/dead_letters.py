@@ -48,7 +48,7 @@ class Letter:
         """Return whether `dlq redrive` has sent the letter back; `first_unsent` is its committed
         offset.
 
-        A single later letter that was sent back counts as not sent, because no offset records it.
+        A letter that was sent back before an earlier one counts as not sent: no offset records it.
         """
         return self.can_be_sent_to(documents) and self.message.offset < first_unsent
 

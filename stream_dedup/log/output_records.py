@@ -37,7 +37,7 @@ class Tapped:
 
 def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:
     """Return the verdict and other headers of a record of an output topic."""
-    values = dict(message.headers or [])  # of equal names the last one, which is ours
+    values = dict(message.headers or [])  # of a repeated name the last value, which is ours
     is_dead = message.topic == dead_letters
     verdict = "dead-letter" if is_dead else _text(values, headers.VERDICT) or "unknown"
     reason = _text(values, headers.ERROR_STAGE if is_dead else headers.REASON)

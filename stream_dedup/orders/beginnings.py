@@ -156,7 +156,7 @@ class Beginnings:
 
 
 def record_empty_log(settings: Settings, names: TopicNames) -> None:
-    """Record that no partition was begun with a log that is empty."""
+    """Record for an empty log that no partition was begun."""
     log_id = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints].topic_id
     append_begun(settings, names, encode_opened(log_id))
 

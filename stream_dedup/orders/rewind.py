@@ -8,7 +8,7 @@ reason for each:
  2. No transaction with the group's offsets may be open, because it is unknown whether these become
     the committed ones, and so how far the outputs are written.
  3. The new offset must not be above the committed one: the documents in between would never be
-    judged. The exception are records that the topic has lost: a committed offset below the first
+    judged. The exception is records that the topic has lost: a committed offset below the first
     stored record may move up to it.
  4. The new offset must be within the topic: a worker cannot start reading elsewhere.
  5. A rewind that makes records be read again raises the epoch. The index stores the highest (epoch,
@@ -26,7 +26,7 @@ If offsets are lost, the outputs prove how far a partition was processed: every 
 order, so all records below the highest position in the outputs were written (`find_proven_end`). The
 highest position counts and not the last one, because a released document has an old position. The
 outputs name the topic without its id: if the log has documents of an earlier topic of that name, they
-prove nothing, and only offsets count that workers wrote to the log as committed.
+prove nothing, and only the offsets count that workers logged as committed.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ def declare(
 ) -> Declared:
     """Write the order of a change to the log, unless it is a `dry_run`.
 
-    `indexes`: the addresses of each index that is asked for memory and format first.
+    `indexes`: the addresses of each index, which is first asked whether it has enough memory and
+    reads the format.
 
     Raises:
         ConfigurationError: the log, an index or the settings do not allow the change.

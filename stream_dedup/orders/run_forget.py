@@ -21,7 +21,7 @@ from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import format_duration
 
-# RocksDB rewrites each older file (its option `ttl`).
+# RocksDB rewrites every file that is older than this (its option `ttl`).
 _ROCKSDB_DAYS: Final = 30
 
 

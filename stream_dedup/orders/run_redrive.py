@@ -3,7 +3,8 @@
 A dead letter (short: letter) that is sent back becomes a new record, in its original form, at the end
 of its source partition. The same transaction commits, for the group `GROUP-redrive`, the offset of
 the first letter that the options did not select. The next run starts there, so it may send later
-letters again. A letter that lacks a part of its record is never sent, and does not stop the offset.
+letters again. A letter that lacks a part of its record is never sent, and does not hold the offset
+back.
 
 The steps: acquire the transactional id, which aborts the open transaction of a killed run and fences
 a concurrent one; read the committed offsets; read the letters; write each transaction's records and

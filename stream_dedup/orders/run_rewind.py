@@ -20,8 +20,7 @@ from stream_dedup.orders.common import OrderDependencies
 from stream_dedup.orders.rewind import find_proven_end
 from stream_dedup.settings.settings import Settings
 
-# Records to read at the end of each output. Releases among them name old positions, but are never so
-# many.
+# Records to read at the end of each output. Releases, which name old positions, are always fewer.
 _TAIL_RECORDS = 2000
 
 
@@ -34,8 +33,8 @@ def rewind_group(
 ) -> list[rewind.OffsetChange]:
     """Set the group's committed offsets to `texts` (`PARTITION@OFFSET`), and return the changes.
 
-    If `texts` is None, lost offsets are restored: to where outputs and log prove that documents were
-    written.
+    If `texts` is None, lost offsets are restored to the point up to which outputs and log prove
+    that documents were written.
 
     Raises:
         ConfigurationError: workers are running, a topic is missing, or the log belongs to another
