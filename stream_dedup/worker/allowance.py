@@ -45,7 +45,7 @@ class Allowance:
 
         A transaction below half of the limit changes nothing. A slow one sets the limit to half of
         its amount: batches that were read before the limit shrank exceed it, and several of
-        them must not shrink it several times. A quick one, below half of `SLOW_SECONDS`, raises
+        them must not shrink it repeatedly. A quick one, below half of `SLOW_SECONDS`, raises
         the limit in proportion to the unused time, at most twofold.
         """
         if 2 * amount.documents < self.current.documents and 2 * amount.bytes < self.current.bytes:

@@ -13,8 +13,8 @@ batch may use one part. If every stage processes a batch of that size, the parts
     5   freed memory that the C library keeps, and errors of estimated sizes
 
 Invariants: one record always fits, of any size, so the worker never stops for lack of memory;
-a batch exceeds its part at most by the queues of Kafka's client, so no record that was read has to
-be read again.
+a batch exceeds its part by at most the size of the Kafka client's queues, so no record that was
+read has to be read again.
 """
 
 from __future__ import annotations

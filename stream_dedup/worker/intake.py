@@ -1,9 +1,9 @@
 """Read and prepare batches. One batch at a time is prepared in a second thread, while the next
 records are read.
 
-Records pass from `source` to the preparing thread, or wait for it, and then to `take_in`, which
-puts them in flight. Preparing stops after a slice of time: the prepared records go in flight, and
-the remainder is prepared next.
+Records pass from `source` to the preparing thread, for which they may have to wait, and then to
+`take_in`, which puts them in flight. Preparing stops after a slice of time: the prepared records go
+in flight, and the remainder is prepared next.
 
 Invariants: records go in flight in the order in which they were read; the preparing thread touches
 neither the flow nor a client; the source is polled even while nothing may be read, so that the
@@ -91,7 +91,7 @@ class Intake:
         self._remainder: Unprepared | None = None  # records that the last slice did not reach
         self._read_ahead: Unprepared | None = None  # records read while a batch was prepared
         self._read_at = 0.0
-        self._waiting_since: float | None = None  # no record may be read since then
+        self._waiting_since: float | None = None  # the time since which no record may be read
         self._is_paused = False
 
     # -- the loop's side
@@ -194,7 +194,7 @@ class Intake:
             return
         for unreadable in messages.unreadable.values():
             if isinstance(unreadable, UnreadableHeaders):
-                continue  # not logged, like other dead letters: a crawler may send many
+                continue  # as for other dead letters, nothing is logged: there may be many
             self._logger.error(
                 "a record cannot be read; it becomes a dead letter",
                 position=unreadable.position,

@@ -42,13 +42,13 @@ from stream_dedup.log import headers, records
 from stream_dedup.log.record_frame import index_distinct
 from stream_dedup.log.schema import Judgement, Verdicts
 
-# Bytes of values in a chunk for quick and for slow recipes. The clock is read after each chunk, so it
-# must take at most a second; a usual batch of a quick recipe fits into one.
+# Bytes of values in a chunk for quick and for slow recipes. The clock is read after each chunk, so
+# a chunk must take at most a second; a usual batch of a quick recipe fits into one.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 20
 
-# By whether the recipe takes vectors: contents that every fingerprinter accepts. If one of these
+# Contents that every fingerprinter accepts, by whether the recipe takes vectors. If one of these
 # fails, the fingerprinter is at fault and not a document.
 _KNOWN_GOOD: Final[Mapping[bool, list[Content]]] = {
     False: ["a text of ours"],

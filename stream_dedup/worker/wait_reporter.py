@@ -33,7 +33,7 @@ class WaitReporter:
         oldest = flow.oldest_unanswered
         waited = 0.0 if oldest is None else now - oldest.waiting_since
         if oldest is None or waited < _REPORT_AFTER_SECONDS:
-            # While it fails open, no question waits although the index does not answer.
+            # While the flow fails open, no question waits, although the index does not answer.
             if not flow.is_failed_open:
                 self._waits.end(_INDEX)
             return waited
