@@ -79,7 +79,7 @@ def _decision(place: int, reason: str, path: str) -> Decision:
 def searching(folder: Path) -> Iterator[ConsoleSources]:
     """Fill an engine in a folder, and give sources that answer out of it."""
     decisions = {place: _decision(place, reason, path) for place, reason, path, _ in _ARTICLES}
-    texts = {decisions[place].at: text for place, _, _, text in _ARTICLES}
+    texts = {decisions[place].output_position: text for place, _, _, text in _ARTICLES}
     texts |= {
         f"documents-0@{place}": text for place, reason, _, text in _ARTICLES if reason == "new"
     }

@@ -109,7 +109,7 @@ def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
         wait_for(chrome, "document.querySelectorAll('.found li').length > 1")
         assert chrome.find_elements("css selector", ".found mark")
         assert article.id in chrome.find_element("css selector", ".found").text
-        chrome.find_element("link text", "its group").click()
+        chrome.find_element("link text", "all copies").click()
         wait_for(chrome, "document.title.startsWith('Copies')")
         # Which of the two came first, and so was kept, is not the same in each run.
         chrome.find_element("xpath", "//main//tr[td='near']//a").click()

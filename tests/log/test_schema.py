@@ -32,8 +32,8 @@ HEADER: Edits = {
         (BEFORE, 'OF_ID = "dedup.of.id"', 'OF_LOG = "dedup.of.log"\n'),
         (
             BEFORE,
-            "        written += (\n            (OF_ID,",
-            '        written.append((OF_LOG, b"%d" % verdict.of_log))\n',
+            "        own_headers += (\n            (OF_ID,",
+            '        own_headers.append((OF_LOG, b"%d" % verdict.of_log))\n',
         ),
     ),
     "log/header_columns.py": (
@@ -43,9 +43,9 @@ HEADER: Edits = {
             BEFORE,
             "    names = (_OF_ID, _OF_POSITION, _OF_TIME)",
             (
-                "    end = _write_uint(values, end, judged.of_log[i])\n"
+                "    end = _write_uint(values, end, columns.of_log[i])\n"
                 "    j += 1\n"
-                "    of[j], ends[j] = _OF_LOG, end\n"
+                "    name_numbers[j], value_ends[j] = _OF_LOG, end\n"
             ),
         ),
     ),

@@ -392,7 +392,7 @@ RULES = [
          Tuning(weights={**MANY, "recreate": 20})),
     Rule("a producer with an unknown end is thrown away", _keeps_producer, ("twice", "lost", "order"), COMMITS),
     Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
-    Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS,
+    Rule("a rewind never goes above the committed offset", _set(rewind, "_find_refusal", lambda *_: None), ("lost",), REWINDS,
          first=4),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30}), first=18),
