@@ -262,7 +262,8 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
         wait_for(chrome, "document.querySelector('main').textContent.includes('1,277')")
         chrome.execute_script("document.querySelector('main a').focus()")
         wait_for(
-            chrome, "document.getElementById('live').textContent.startsWith('Updates are paused while')"
+            chrome,
+            "document.getElementById('live').textContent.startsWith('Updates are paused while')",
         )
 
 
