@@ -413,8 +413,14 @@ A_PAIR = "A pair of an id and a text or Print is expected"
         (lambda index: index.add("id", "a", scope=5), "A scope must be a text or None, and an int"),
         (lambda index: index.query("a", limit=-1), "The limit is -1; it must be at least 1"),
         (lambda index: index.query_many("a"), "The contents must be a column or a list, and a str"),
-        (lambda _: fingerprint("a", recipe=5), "A recipe must be a Recipe, .*'words', and an int"),
-        (lambda _: dedup(["a"], plan=5), "A plan must be a Plan, .* such as 'bands', and an int"),
+        (
+            lambda _: fingerprint("a", recipe=5),
+            "A recipe must be a Recipe or its string, such as 'words', and an int",
+        ),
+        (
+            lambda _: dedup(["a"], plan=5),
+            "A plan must be a Plan or its string, such as 'bands', and an int",
+        ),
         (lambda _: dedup(["a"], text=None), "text= must be the name of a column, and None was"),
         (lambda _: GOOD.similarity("x"), "The other print must be a Print, and a str was given"),
         (lambda index: index.add_many([("a", "b"), ("a", "b", "c")]), f"Row 1: {A_PAIR}"),

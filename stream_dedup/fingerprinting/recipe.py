@@ -177,7 +177,7 @@ def as_recipe(recipe: Recipe | str | None, default: str = DEFAULT) -> Recipe:
     """
     if recipe is None or isinstance(recipe, str):
         return Recipe(default if recipe is None else recipe)
-    return checked(recipe, Recipe, "A recipe", "a Recipe, or written as one, such as 'words'")
+    return checked(recipe, Recipe, "A recipe", "a Recipe or its string, such as 'words'")
 
 
 def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) -> None:

@@ -112,8 +112,7 @@ class Indexer:
         self._next_gauges = self._next_log = 0.0
         self._recipe, self._rejected = "", 0
         names = settings.topic_names
-        # Requests to Kafka precede the opening of the volume, so that a failure leaves nothing
-        # open.
+        # Kafka is asked before the volume is opened, so that a failure leaves nothing open.
         admin = dependencies.make_admin(settings)
         topics = dependencies.check_topics("index", settings, names, admin)
         self._log, self._log_topic_id = names.fingerprints, topics[names.fingerprints].topic_id
