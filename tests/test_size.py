@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_693
+WHOLE = 32_697
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -19,7 +19,7 @@ CEILINGS = {
     "broker": 419,
     "cli": 1_336,
     "console": 1_611,
-    "demo": 500,
+    "demo": 504,
     "domain": 1_830,
     "files": 2_712,
     "fingerprinting": 2_206,

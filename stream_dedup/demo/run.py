@@ -65,6 +65,7 @@ _CHECK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0
 _METRICS_BYTES_MAX = 1 << 20
 _SEARCH_WORDS = 16
+_COMMAND_SETTINGS = ("kafka_bootstrap_servers", "topic_prefix", "group", "value_format", "id_field")
 _SEARCH_CHARACTERS = 200
 
 
@@ -247,6 +248,14 @@ def _keep_running(
         )
         out.print(
             f'   stream-dedup find "{search_text}" --search {address}', soft_wrap=True, markup=False
+        )
+        out.print("The commands that the console shows need these settings:")
+        values = {name: getattr(settings, name) for name in _COMMAND_SETTINGS}
+        out.print(
+            "   export "
+            + " ".join(f"STREAM_DEDUP_{name.upper()}={values[name]}" for name in values),
+            soft_wrap=True,
+            markup=False,
         )
         out.file.flush()
         processes.wait_until(stop)

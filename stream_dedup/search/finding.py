@@ -174,7 +174,7 @@ class Finder:
             ),
             total=len(listed),
             is_whole=is_whole,
-            hosts=len({hosts[match.facts.output_position] for match in listed}),
+            hosts=len({hosts[match.facts.output_position] for match in listed} - {""}),
         )
 
     def _read_texts(self, page: list[FoundText]) -> dict[str, str]:

@@ -25,10 +25,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 class DemoSays(NamedTuple):
-    """What the demo ends by printing: the console's address, and a command."""
+    """What the demo ends by printing: the console's address, a command, and settings."""
 
     console: str
     command: str
+    settings: dict[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,9 @@ def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
         ]
         (console,) = re.findall(r"The console: (http://127\.0\.0\.1:\d+)/", said)
         (typed,) = re.findall(r"^ *stream-dedup (find .*)$", said, re.MULTILINE)
-        yield DemoSays(console, typed)
+        wait_until(lambda: " export STREAM_DEDUP_" in out.read_text(), "the demo prints settings")
+        (exported,) = re.findall(r"^ *export (STREAM_DEDUP_.*)$", out.read_text(), re.MULTILINE)
+        yield DemoSays(console, typed, dict(one.split("=", 1) for one in exported.split()))
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0, err.read_text()
         assert psutil.wait_procs(roles, timeout=60)[1] == []
@@ -92,6 +95,17 @@ def test_the_command_that_it_prints_finds_a_page_and_its_copy(demo: DemoSays) ->
     documents = json.loads(done.stdout)["documents"]
     assert {one["verdict"] for one in documents} == {"unique", "duplicate"}
     assert documents[0]["share"] == 1
+
+
+def test_commands_find_the_demo_by_the_settings_that_it_prints(demo: DemoSays) -> None:
+    """As for the command of a decision, or of dead letters, that somebody copied from the console."""
+    command = [sys.executable, "-m", "stream_dedup", "dlq", "show", "--json"]
+    environment = child_environment({}) | demo.settings
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert len(done.stdout.splitlines()) == 1, "the crawl has one record that cannot be decoded"
 
 
 @pytest.mark.skipif(bool(browser.missing_browser()), reason=browser.missing_browser())

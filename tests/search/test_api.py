@@ -129,7 +129,9 @@ def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> N
     ] == ["https://d.example/alone"]
 
 
-def test_all_that_hold_a_clue_are_counted_ordered_and_paged(server: HttpServer) -> None:
+def test_all_that_hold_a_clue_are_counted_ordered_and_paged(
+    server: HttpServer, engine: TextIndex
+) -> None:
     """Each page says the total; the earliest first says who was first; one host, with its
     subdomains; without snippets a long list."""
     clue = "brown fox jumps over the lazy dog"
@@ -147,6 +149,11 @@ def test_all_that_hold_a_clue_are_counted_ordered_and_paged(server: HttpServer) 
     assert listed(host="other.example") == (0, 0, [])
     answer = ask(server, "/v1/find", q=clue, snippets="no", limit=10_000)[1]
     assert (answer["is_whole"], [one["snippet"] for one in answer["documents"]]) == (True, [[]] * 3)
+    engine.add_text(
+        TextFacts("unique-0@9", "no url", 1, 1, "unique", "new"), words_of(clue, LANGUAGES)
+    )
+    engine.commit(EngineCheckpoint({}, {}))
+    assert listed(limit=1)[:2] == (4, 3), "an id without a host is of no host"
 
 
 def test_a_page_that_was_fetched_again_is_listed_once(
