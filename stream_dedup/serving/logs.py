@@ -196,4 +196,4 @@ class ConnectionLineFilter(logging.Filter):
             "minute."
         )
         record.levelno, record.levelname = logging.WARNING, "WARNING"
-        return True
+        return logging.getLogger(record.name).isEnabledFor(logging.WARNING)

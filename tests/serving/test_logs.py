@@ -170,6 +170,16 @@ def test_a_broker_that_is_away_is_one_sentence() -> None:
     assert other["event"].startswith("MAXPOLL")
 
 
+def test_at_level_error_a_broker_that_is_away_is_no_line() -> None:
+    """It is a warning, and the last line of a demo whose broker has ended."""
+    stream = io.StringIO()
+    logs.configure("error", "json", stream=stream)
+
+    logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
+
+    assert lines(stream) == []
+
+
 def test_it_is_said_again_each_minute() -> None:
     now = [0.0]
     told = ConnectionLineFilter(lambda: now[0])
