@@ -7,7 +7,7 @@ document is returned without a snippet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TypeVar
 
 import structlog
 
@@ -34,6 +34,8 @@ from stream_dedup.search.query import parse_query
 from stream_dedup.search.snippets import snippet_of
 from stream_dedup.search.texts import TextIndex
 
+T = TypeVar("T")
+
 _logger = structlog.get_logger("stream_dedup.search")
 
 MEMBERS_MAX = 200
@@ -45,38 +47,25 @@ FOUND_MAX = 10_000
 """The maximum number of documents that are counted, sorted and listed: those with the highest share."""
 
 
-class Fetches(NamedTuple):
-    """The number of fetches of a page, and the times of the first and the newest, 0 if unknown."""
+def _group_by_page(fetches: Iterable[T], facts_of: Callable[[T], TextFacts]) -> list[list[T]]:
+    """Return the fetches of each page, in their order; pages in the order of their first fetch."""
+    pages: dict[str, list[T]] = {}
+    for fetch in fetches:
+        facts = facts_of(fetch)
+        pages.setdefault(facts.id or facts.output_position, []).append(fetch)
+    return list(pages.values())
 
-    number: int
-    first_ms: int
-    newest_ms: int
 
-    @classmethod
-    def of(cls, fetches: Sequence[TextFacts]) -> Fetches:
-        """Return the number and times of fetches of one page."""
-        times = [facts.time_ms for facts in fetches if facts.time_ms] or [0]
-        return cls(len(fetches), min(times), max(times))
-
-    @classmethod
-    def by_page(cls, fetches: Iterable[TextFacts]) -> dict[str, Fetches]:
-        """Return the fetches of each page; pages in the order of their first listed fetch."""
-        pages: dict[str, list[TextFacts]] = {}
-        for facts in fetches:
-            pages.setdefault(_page_of(facts), []).append(facts)
-        return {page: cls.of(listed) for page, listed in pages.items()}
-
-    def as_fields(self) -> dict[str, int]:
-        """Return the fields of a found document or a member of a group."""
-        return {"fetches": self.number, "first_ms": self.first_ms, "newest_ms": self.newest_ms}
+def _fetch_fields(fetches: Sequence[TextFacts]) -> dict[str, int]:
+    """Return the number of fetches of a page, and the times of the first and the newest, 0 if
+    unknown, as fields of a found document or a member of a group.
+    """
+    times = [facts.time_ms for facts in fetches if facts.time_ms] or [0]
+    return {"fetches": len(fetches), "first_ms": min(times), "newest_ms": max(times)}
 
 
 def _shortened(identifier: str) -> str:
     return shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace")
-
-
-def _page_of(facts: TextFacts) -> str:
-    return facts.id or facts.output_position
 
 
 class Finder:
@@ -147,13 +136,9 @@ class Finder:
         if order != "best":
             sign = 1 if order == "earliest" else -1
             listed.sort(key=lambda match: (not match.facts.time_ms, sign * match.facts.time_ms))
-        fetches = Fetches.by_page(match.facts for match in listed)
-        first: dict[str, FoundText] = {}
-        for match in listed:
-            first.setdefault(_page_of(match.facts), match)
-        listed = list(first.values())
-        page = listed[offset : offset + limit]
-        texts = self._read_texts(page) if snippets else {}
+        pages = _group_by_page(listed, lambda match: match.facts)
+        shown = pages[offset : offset + limit]
+        texts = self._read_texts([fetches[0] for fetches in shown]) if snippets else {}
         return FoundDocuments(
             documents=tuple(
                 FoundDocument(
@@ -168,11 +153,12 @@ class Finder:
                     group_position=self._group_of(match.facts),
                     host=hosts[match.facts.output_position],
                     title=match.facts.title,
-                    **fetches[_page_of(match.facts)].as_fields(),
+                    **_fetch_fields([fetch.facts for fetch in fetches]),
                 )
-                for match in page
+                for fetches in shown
+                for match in fetches[:1]
             ),
-            total=len(listed),
+            total=len(pages),
             is_whole=is_whole,
             hosts=len({hosts[match.facts.output_position] for match in listed} - {""}),
         )
@@ -330,27 +316,26 @@ class Finder:
         earliest: Sequence[TextFacts] = (),
     ) -> DocumentGroup:
         best = self._engine.best_of(group.position)
-        fetches = Fetches.by_page(copies)
-        newest = {_page_of(facts): facts for facts in reversed(copies)}
-        pages = [newest[page] for page in fetches][:limit]
+        pages = _group_by_page(copies, lambda facts: facts)[:limit]
         return DocumentGroup(
             position=group.position,
             id=group.id,
             copies=group.copies,
             bytes_wasted=group.bytes_wasted,
             newest_ms=group.newest_ms,
-            members=tuple(self._to_member(facts, fetches[_page_of(facts)]) for facts in pages),
+            members=tuple(map(self._to_member, pages)),
             oldest_ms=group.oldest_ms,
             counted=group.counted or None,
-            best=None if best is None else self._to_member(best),
+            best=None if best is None else self._to_member([best]),
             fetched_again=group.fetched_again,
             host=self._hosts.of(group.id.encode()),
-            earliest=next(map(self._to_member, earliest), None),
+            earliest=self._to_member(earliest) if earliest else None,
         )
 
-    def _to_member(self, facts: TextFacts, fetches: Fetches | None = None) -> GroupMember:
+    def _to_member(self, fetches: Sequence[TextFacts]) -> GroupMember:
+        """Return a page with copies, by its first fetch in the order of `fetches`."""
+        facts = fetches[0]
         host = self._hosts.of(facts.id.encode())
-        fetches = fetches or Fetches.of([facts])
         return GroupMember(
             output_position=facts.output_position,
             id=facts.id,
@@ -361,5 +346,5 @@ class Finder:
             size=facts.size,
             better=facts.better,
             title=facts.title,
-            **fetches.as_fields(),
+            **_fetch_fields(fetches),
         )

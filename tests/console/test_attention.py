@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import math
 import threading
@@ -451,15 +450,6 @@ def test_a_broker_that_is_away_is_told_within_two_seconds() -> None:
     client = records.kafka._admin
     assert records.kafka_problem()
     assert client is records.kafka._admin is not None
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """A role has cycles looked for rarely, so what is only in a cycle is as good as kept."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("without_collector")
