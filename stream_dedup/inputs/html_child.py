@@ -106,17 +106,24 @@ def main_text(page: Any) -> str:
 
     main = text_of(main_content=True, alt_texts=False)
     visible = all_text(*_NO_TEXT, *_HIDDEN)
-    if _count_words(main) < SHORT_PAGE_WORDS and _count_words(visible) >= WORDS_MIN:
+    words = _count_words(main)
+    if words < SHORT_PAGE_WORDS and _count_words(visible) >= WORDS_MIN:
         main = all_text(*_NO_TEXT, *_HIDDEN, main_content=True)  # with the captions of figures
+        words = _count_words(main)
         _mark_frame(tree.document)
         outside = all_text(*_NO_TEXT, *_HIDDEN, f"[{_FRAME}]")
-        if _is_article(main, outside, tree.document.query_selector("h1")):
+        outside_words = _count_words(outside)
+        if (
+            words >= WORDS_MIN
+            and 2 * words >= outside_words
+            and _is_article(main, outside, tree.document.query_selector("h1"))
+        ):
             return main
-        if _WORDS_OUTSIDE_MIN <= _count_words(outside) < SHORT_PAGE_WORDS:
+        if (
+            _WORDS_OUTSIDE_MIN <= outside_words < SHORT_PAGE_WORDS
+            or words < WORDS_MIN <= outside_words
+        ):
             return outside
-        if _count_words(main) < WORDS_MIN <= _count_words(outside):
-            return outside
-    words = _count_words(main)
     most_visible = words * _VISIBLE_SHARE
     if words >= WORDS_MIN and (
         _count_words(visible) <= most_visible
@@ -127,16 +134,11 @@ def main_text(page: Any) -> str:
 
 
 def _is_article(main: str, outside: str, heading: Any) -> bool:
-    """Return whether a main text is long enough, contains the page's heading and nothing of the
-    frame, and is most of the text outside the frame.
-    """
-    words = _count_words(main)
+    """Return whether a main text contains the page's heading, and nothing of the frame."""
     title = "" if heading is None else " ".join(heading.text.split())
-    if not title or words < WORDS_MIN or 2 * words < _count_words(outside):
-        return False
     lines = {line.strip() for line in main.splitlines()}
     is_outside = lines <= {line.strip() for line in outside.splitlines()}
-    return is_outside and title in " ".join(main.split())
+    return bool(title) and is_outside and title in " ".join(main.split())
 
 
 def _mark_frame(document: Any) -> None:
