@@ -76,10 +76,14 @@ class Page(NamedTuple):
 def read_page(page: str) -> Page:
     """Return the text and the title of an HTML page."""
     tree = _parse(page)
+    title = " ".join((tree.title or "").split()) or _heading_of(tree)
+    return Page(main_text(tree), title)
+
+
+def _heading_of(tree: Any) -> str:
+    """Return the text of the first `h1` on one line, empty without one."""
     heading = tree.document.query_selector("h1")
-    titles = (tree.title or "", heading.text if heading is not None else "")
-    lines = (" ".join(title.split()) for title in titles)
-    return Page(main_text(tree), next(filter(None, lines), ""))
+    return "" if heading is None else " ".join(heading.text.split())
 
 
 def main_text(page: Any) -> str:
@@ -116,7 +120,7 @@ def main_text(page: Any) -> str:
         if (
             words >= WORDS_MIN
             and 2 * words >= outside_words
-            and _is_article(main, outside, tree.document.query_selector("h1"))
+            and _is_article(main, outside, _heading_of(tree))
         ):
             return main
         if (
@@ -133,12 +137,11 @@ def main_text(page: Any) -> str:
     return visible if _count_words(visible) >= WORDS_MIN else all_text(*_NO_TEXT)
 
 
-def _is_article(main: str, outside: str, heading: Any) -> bool:
+def _is_article(main: str, outside: str, heading: str) -> bool:
     """Return whether a main text contains the page's heading, and nothing of the frame."""
-    title = "" if heading is None else " ".join(heading.text.split())
     lines = {line.strip() for line in main.splitlines()}
     is_outside = lines <= {line.strip() for line in outside.splitlines()}
-    return bool(title) and is_outside and title in " ".join(main.split())
+    return bool(heading) and is_outside and heading in " ".join(main.split())
 
 
 def _mark_frame(document: Any) -> None:
