@@ -10,7 +10,7 @@ import datetime as dt
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -315,22 +315,10 @@ class Recent:
 
     def hosts(self) -> list[HostFigures]:
         """Return the figures of each host in the decisions in memory, the most wasted bytes first."""
-        figures_of_hosts: dict[str, HostFigures] = {}
+        decisions_of_hosts: dict[str, list[Decision]] = {}
         for decision in self._newest_first():
-            figures = figures_of_hosts.setdefault(
-                decision.host, HostFigures(decision.host, 0, 0, 0, 0)
-            )
-            is_same_page = decision.reason in SAME_ID
-            is_copy = decision.is_duplicate and not is_same_page
-            figures_of_hosts[decision.host] = replace(
-                figures,
-                documents=figures.documents + 1,
-                duplicates=figures.duplicates + is_copy,
-                bytes=figures.bytes + decision.size,
-                bytes_wasted=figures.bytes_wasted + (decision.size if is_copy else 0),
-                fetched_again=figures.fetched_again + is_same_page,
-            )
-        hosts = figures_of_hosts.values()
+            decisions_of_hosts.setdefault(decision.host, []).append(decision)
+        hosts = (_host_figures(host, listed) for host, listed in decisions_of_hosts.items())
         return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 
     def _newest_first(self) -> list[Decision]:
@@ -341,6 +329,18 @@ class Recent:
             for decision in decisions
             if (shown := self._redact_decision(decision)) is not None
         ]
+
+
+def _host_figures(host: str, decisions: Sequence[Decision]) -> HostFigures:
+    copied = [one.size for one in decisions if one.is_duplicate and one.reason not in SAME_ID]
+    return HostFigures(
+        host,
+        documents=len(decisions),
+        duplicates=len(copied),
+        bytes=sum(decision.size for decision in decisions),
+        bytes_wasted=sum(copied),
+        fetched_again=sum(decision.reason in SAME_ID for decision in decisions),
+    )
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:

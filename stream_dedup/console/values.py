@@ -196,8 +196,8 @@ class DocumentGroup:
 
     @property
     def pages(self) -> int:
-        """The number of different pages among the members that are copies."""
-        return len({member.id for member in self.members if member.reason not in SAME_ID})
+        """The number of members that are copies."""
+        return sum(member.reason not in SAME_ID for member in self.members)
 
     @property
     def best_id(self) -> str:
