@@ -49,7 +49,7 @@ from stream_dedup.serving import http_client, logs
 from stream_dedup.serving.ports import PORT_OFFSETS, address_of, free_ports
 from stream_dedup.serving.process import how_ended, stop_on_signals
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.settings.properties import child_environment
+from stream_dedup.settings.properties import child_environment, environment_name
 from stream_dedup.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -250,10 +250,11 @@ def _keep_running(
             f'   stream-dedup find "{search_text}" --search {address}', soft_wrap=True, markup=False
         )
         out.print("The commands that the console shows need these settings:")
-        values = {name: getattr(settings, name) for name in _COMMAND_SETTINGS}
+        exported = (
+            f"{environment_name(name)}={getattr(settings, name)}" for name in _COMMAND_SETTINGS
+        )
         out.print(
-            "   export "
-            + " ".join(f"STREAM_DEDUP_{name.upper()}={values[name]}" for name in values),
+            f"   export {' '.join(exported)}",
             soft_wrap=True,
             markup=False,
         )
@@ -289,15 +290,7 @@ def _run_roles(
     settings: Settings, folder: Path, options: Sequence[str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `stream-dedup run all` as a child process."""
-    names = (
-        "kafka_bootstrap_servers",
-        "topic_prefix",
-        "group",
-        "value_format",
-        "id_field",
-        "state_dir",
-        "http_port",
-    )
+    names = (*_COMMAND_SETTINGS, "state_dir", "http_port")
     environment = child_environment({name: getattr(settings, name) for name in names})
     with (folder / _ROLES_LOG).open("wb") as log:
         process = subprocess.Popen(
