@@ -115,7 +115,7 @@ class IndexApi:
             else b""
         )
         limit = _parse_number(query, "limit", _RESULTS_DEFAULT, 1, RESULTS_MAX)
-        similarity = _parse_similarity_of(query)
+        similarity = _parse_similarity(query)
         if similarity is not None and index.plan is not None and not index.plan.needs_sketch:
             raise _RefusedError(
                 409,
@@ -177,7 +177,7 @@ def _problem(status: int, error: Exception) -> Response:
     return Response(problem_bytes(status, str(error)), status, headers, PROBLEM_TYPE)
 
 
-def _parse_similarity_of(query: Mapping[str, str]) -> int | None:
+def _parse_similarity(query: Mapping[str, str]) -> int | None:
     try:
         return parse_similarity(query["similarity"]) if "similarity" in query else None
     except ConfigurationError as error:

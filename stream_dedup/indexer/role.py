@@ -108,7 +108,7 @@ class Indexer:
         self._memory = settings.memory
         self._warned: set[str] = set()
         self._announce_offset: int | None = None
-        self._is_durable: dict[int, bool] = {}  # by log offset, of the answers sent
+        self._durable_by_offset: dict[int, bool] = {}  # by log offset, of the answers sent
         self._next_gauges = self._next_log = 0.0
         self._recipe, self._rejected = "", 0
         names = settings.topic_names
@@ -276,7 +276,7 @@ class Indexer:
             return self._make_writer()
 
         self._writer = self._retry(make)
-        self._is_durable.clear()
+        self._durable_by_offset.clear()
         self._logger.warning("answers are written again", since=self._index.answered_offset)
 
     def _run_once(self) -> None:
@@ -320,15 +320,15 @@ class Indexer:
         """Send a stored answer; the answered offset advances past it once it and all earlier ones
         are durable.
         """
-        self._is_durable[offset] = False
+        self._durable_by_offset[offset] = False
 
         def mark_durable(_: int) -> None:
-            self._is_durable[offset] = True
+            self._durable_by_offset[offset] = True
             last_durable = None
-            for sent_offset in list(self._is_durable):
-                if not self._is_durable[sent_offset]:
+            for sent_offset in list(self._durable_by_offset):
+                if not self._durable_by_offset[sent_offset]:
                     break
-                del self._is_durable[sent_offset]
+                del self._durable_by_offset[sent_offset]
                 last_durable = sent_offset
             if last_durable is not None:
                 self._index.answered(last_durable + 1)

@@ -332,7 +332,7 @@ class _Insights:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                ends = await asyncio.to_thread(admin.bounds, keys)
+                bounds = await asyncio.to_thread(admin.bounds, keys)
                 topic_ids = await asyncio.to_thread(admin.topic_ids, list(self._ids))
             except BrokerError as error:
                 # After a broker's restart librdkafka may use the old leader epoch forever; a new
@@ -357,7 +357,7 @@ class _Insights:
                 consumer = self._app.consumer
                 positions = {key: await consumer.position(TP(*key)) or 0 for key in keys}
                 behind = sum(
-                    max(0, ends[key].end - max(positions[key], ends[key].low)) for key in keys
+                    max(0, bounds[key].end - max(positions[key], bounds[key].low)) for key in keys
                 )
                 self._metrics.lag.set(behind)
                 position = sum(positions.values())

@@ -98,7 +98,7 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
     log_name = None if log is None else name_log(cluster, log.topic_id)
     key = (names.fingerprints, 0)
     yield from check_volume(
-        settings, log_name, lambda: None if log is None else admin.bounds([key])[key][1]
+        settings, log_name, lambda: None if log is None else admin.bounds([key])[key].end
     )
 
 
@@ -127,7 +127,7 @@ def _check_declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFind
 def _check_sites(admin: Admin, settings: Settings) -> Iterator[CheckFinding]:
     key = (settings.topic_names.fingerprints, 0)
     try:
-        first = max(0, admin.bounds([key])[key][1] - LOG_RECORDS)
+        first = max(0, admin.bounds([key])[key].end - LOG_RECORDS)
         tail = read_partition(settings, *key, first)
         yield check_sites(settings, (message.value for message in tail))
     except (BrokerError, OtherFormatError) as error:

@@ -112,13 +112,15 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         if topic == names.documents
     }
     keys = [(names.fingerprints, 0), (names.verdicts, 0)]
-    ends = admin.bounds(keys)
+    bounds = admin.bounds(keys)
     request_ages_ms = {
         message.offset: max(0, now_ms - (message.timestamp_ms or now_ms))
-        for message in read_partition(settings, *keys[0], max(0, ends[keys[0]].end - _TAIL_RECORDS))
+        for message in read_partition(
+            settings, *keys[0], max(0, bounds[keys[0]].end - _TAIL_RECORDS)
+        )
         if _is_open(message.value, names.documents, committed)
     }
-    low, end = ends[keys[1]]
+    low, end = bounds[keys[1]]
     start = max(low, end - _TAIL_RECORDS)
     decoded = (
         decode_unless_damaged(answers.decode, message.value)

@@ -125,7 +125,7 @@ class RetentionWatch:
         if state is None:
             return
         metrics.retention.set(_retention_seconds(state))
-        ends = admin.bounds([(topic, part) for part in range(state.partitions)])
+        bounds = admin.bounds([(topic, part) for part in range(state.partitions)])
         committed = {
             (topic, part): committed_offset.offset
             for part, committed_offset in group_offsets(
@@ -135,7 +135,7 @@ class RetentionWatch:
         }
         unread: dict[TopicPartitionKey, tuple[int, int]] = {}
         for key, offset in committed.items():
-            low, end = ends[key]
+            low, end = bounds[key]
             if offset < low:
                 where = f"{topic}-{key[1]}"
                 yield Loss(

@@ -42,7 +42,7 @@ from stream_dedup.worker.prepare import InFlight, Part
 BATCHES_IN_FLIGHT = 4
 """Maximum of batches that wait for the index at once; more would not hide more of its latency."""
 
-_DIGESTS_REMEMBERED = 10_000
+_CHAINS_REMEMBERED = 10_000
 _IS_REPRESENTATIVE = np.isin(np.arange(256), [Reason.NEW, Reason.TOO_SHORT])
 
 
@@ -81,7 +81,7 @@ class Flow:
         self._batches_allowed = 1
         self._has_answer = False
         self._first_answered_offset = 0
-        self._digests: OrderedDict[int, bytes] = OrderedDict()
+        self._chains: OrderedDict[int, bytes] = OrderedDict()
         self._generation: int | None = None
         self._stale: dict[TopicPartitionKey, int] = {}
         self.is_failed_open = False
@@ -251,7 +251,7 @@ class Flow:
             ConfigurationError: the index cannot judge what this worker sends.
             InvariantError: the answer does not fit the question.
         """
-        self._check_digest(answer)
+        self._check_chain(answer)
         if answer.nonce != self.nonce:
             return None  # the answer to another worker
         self.is_failed_open = False
@@ -420,19 +420,19 @@ class Flow:
             for part in batch.parts:
                 self._parts.pop(part.number, None)
 
-    def _check_digest(self, answer: LogAnswer | Rejected) -> None:
+    def _check_chain(self, answer: LogAnswer | Rejected) -> None:
         """Compare the running digest in an answer with that in another replica's answer to the same
         log record.
 
         Raises:
             DivergedError: they differ.
         """
-        first_digest = self._digests.setdefault(answer.log_offset, answer.chain)
-        if first_digest != answer.chain:
+        first_chain = self._chains.setdefault(answer.log_offset, answer.chain)
+        if first_chain != answer.chain:
             raise DivergedError(
                 f"Two index replicas gave different answers for log offset {answer.log_offset} or "
                 "before it. Stop the replicas; run `stream-dedup index verify` on each volume, "
                 "delete the one that fails, and let it rebuild from the log."
             )
-        while len(self._digests) > _DIGESTS_REMEMBERED:
-            self._digests.popitem(last=False)
+        while len(self._chains) > _CHAINS_REMEMBERED:
+            self._chains.popitem(last=False)

@@ -180,7 +180,7 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
         _make_writer=lambda: Writer(is_lost=False),
         _fetch_answers_topic=lambda: topics.pop(0),
         _retry=retry,
-        _is_durable={4: False},
+        _durable_by_offset={4: False},
         _name=b"index",
         _index=mock.Mock(applied=6, answered_offset=4, answers_since=lambda at: answers[at - 4 :]),
         _health=mock.Mock(),
@@ -196,7 +196,7 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
 
     assert sent == [b"four", b"five"]
     assert waits == ["The topic verdicts was deleted."] * 2
-    assert index._is_durable == {4: False, 5: False}
+    assert index._durable_by_offset == {4: False, 5: False}
 
 
 def test_an_index_ends_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatch) -> None:

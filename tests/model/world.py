@@ -409,7 +409,7 @@ class World:
             if process.slot.startswith("index"):
                 if getattr(process, "is_writing", False):
                     return f"{process.name} is writing"
-                if found._index.applied != end or found._is_durable:
+                if found._index.applied != end or found._durable_by_offset:
                     return f"{process.name} applied {found._index.applied} of {end}, answered {found._index.answered_offset}"
             elif found._flow.in_flight or found._flow.stale():
                 parts = [(part.number, part.log_offset) for _, part in found._flow._parts.values()]
