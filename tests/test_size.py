@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_681
+WHOLE = 32_682
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -25,7 +25,7 @@ CEILINGS = {
     "fingerprinting": 2_206,
     "index": 5_464,
     "indexer": 674,
-    "inputs": 2_905,
+    "inputs": 2_906,
     "insights": 476,
     "kafka": 1_839,
     "kernels": 293,

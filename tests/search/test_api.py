@@ -6,9 +6,8 @@ import http.client
 import json
 import socket
 import threading
-import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving import http_client
 from stream_dedup.serving.http import HttpServer
 from tests.search.serving import serving_api
+from tests.waiting import wait_until
 
 LANGUAGES = Languages()
 KEPT = "https://a.example/kept"
@@ -496,19 +496,12 @@ def test_a_clue_that_breaks_off_is_no_fault(
         client.sendall(
             b"POST /v1/find HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nquick"
         )
-        _until(lambda: server.connections == 1, "it was not taken")
-    _until(lambda: server.connections == 0, "it still waits")
+        wait_until(lambda: server.connections == 1, "it was taken")
+    wait_until(lambda: server.connections == 0, "nothing waits any more")
 
     assert ask(server, "/v1/find", q="quick")[0] == 200
     said = capfd.readouterr()
     assert "failed" not in said.out + said.err
-
-
-def _until(found: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 20
-    while not found():
-        assert time.monotonic() < until, what
-        threading.Event().wait(0.002)
 
 
 def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(
