@@ -70,7 +70,12 @@ def print_counts(
 
 
 def note(text: str) -> None:
-    """Print a remark on standard error as one printable line."""
+    """Print a remark on standard error as one printable line, after the output so far.
+
+    Raises:
+        BrokenPipeError: the reader of the output has ended.
+    """
+    sys.stdout.flush()
     sys.stderr.write(printable(text, 2000) + "\n")
     sys.stderr.flush()
 

@@ -297,8 +297,9 @@ def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
     command = [sys.executable, "-m", "stream_dedup", "check", str(tmp_path / "a.jsonl"), *words]
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
     ) as child:
         assert child.stdout is not None
         assert child.stderr is not None
