@@ -23,7 +23,7 @@ KeepOption = Annotated[
         "--keep",
         metavar="WHICH",
         help="Which copy to keep: first, longest, newest (TIME_FIELD), or the one with the greatest "
-        "number in a COLUMN.",
+        "number or time in a COLUMN.",
     ),
 ]
 

@@ -18,6 +18,7 @@ from stream_dedup.domain.argument_types import checked, given_kind
 from stream_dedup.domain.document import Reason, Verdict
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.plan import Plan
+from stream_dedup.files.keep import FIRST
 from stream_dedup.files.offline import (
     FingerprintedBatch,
     Judged,
@@ -50,6 +51,7 @@ def dedup(
     recipe: Recipe | str | None = None,
     plan: Plan | str | None = None,
     similarity: float | None = None,
+    keep: str = FIRST,
     nulls: Literal["error", "keep", "drop"] = "error",
     returns: Literal["columns", "mask", "kept"] = "columns",
 ) -> Any:
@@ -73,6 +75,8 @@ def dedup(
     `similarity`: a multiple of 0.01 up to 1 that replaces two thresholds of the plan: that of
     documents on different sites, and that of documents with unknown sites or with the same site and
     title.
+    `keep`: which of several copies is kept: the `first`, the `longest`, or the one with the greatest
+    number or time in the column of this name.
     `nulls`: whether a row without a text is an error, is kept or is dropped. Such a row is not a
     duplicate and has the reason `missing`.
 
@@ -112,10 +116,10 @@ def dedup(
             }
         source = list(source) if isinstance(source, Iterator) else source
     recipe = _choose_recipe(recipe, vector)
-    names = _ColumnNames(text, id, vector, site, title)
+    names = _ColumnNames(text, id, vector, site, title, keep)
     rows = _document_rows(source, names, recipe, allows_nulls=nulls != "error")
     chosen_plan = plan_of(plan, recipe, similarity=similarity, unsure=similarity)
-    verdicts = judge_documents(rows.documents(), recipe, chosen_plan)
+    verdicts = judge_documents(rows.documents(), recipe, chosen_plan, is_ranked=keep != FIRST)
     columns = _to_columns(_count_repeated_ids(verdicts, rows.repeated_ids), rows.ids)
     if sentence := rows.repeated_ids.note():
         warn_caller(sentence)
@@ -238,6 +242,7 @@ class _ColumnNames(NamedTuple):
     vector: str | None
     site: str | None
     title: str | None
+    keep: str = FIRST
 
 
 def _document_rows(
@@ -255,6 +260,7 @@ def _document_rows(
     argument = "text" if names.vector is None else "vector"
     content = names.text if names.vector is None else names.vector
     column = checked(content, str, f"{argument}=", "the name of a column")
+    checked(names.keep, str, "keep=", "first, longest, or the name of a column")
     for optional in ("id", "site", "title"):
         if getattr(names, optional) is not None:
             checked(getattr(names, optional), str, f"{optional}=", "the name of a column, or None")
@@ -264,6 +270,7 @@ def _document_rows(
         names.id,
         names.site,
         names.title,
+        names.keep,
         takes_vectors=recipe.method.takes_vectors,
         allows_nulls=allows_nulls,
     )

@@ -4,6 +4,7 @@ keep. Report documents without the value.
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,16 @@ from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note
 from stream_dedup.files.offline import FingerprintedBatch
 from stream_dedup.inputs.columnar import columns_of
-from stream_dedup.inputs.fields import field_at
+from stream_dedup.inputs.fields import field_at, time_ms_of
 from stream_dedup.inputs.sources import RawDocument, SourceFile
 
 FIRST, LONGEST, NEWEST = "first", "longest", "newest"
 _WORDS = (FIRST, LONGEST, NEWEST)
-_OPPOSITES = ("oldest", "shortest")
-_NO_RANK = float("-inf")
+_CHOICES = (
+    "Choose first, longest or newest, or name a column with numbers or times; the copy with the "
+    "greatest value is kept."
+)
+NO_RANK = float("-inf")
 
 
 def require_no_index(keep: str, index: Path | None) -> None:
@@ -60,8 +64,9 @@ def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -
             except (InputError, OSError):
                 return  # reported when the file is read
         if not {path, path.split(".", maxsplit=1)[0]} & columns.keys():
-            more = f" {_other_use(keep)}" if keep in _OPPOSITES else ""
-            _refuse(f"{path!r} is {not_word}no column; the columns are {', '.join(columns)}.{more}")
+            _refuse(
+                f"{path!r} is {not_word}no column; the columns are {', '.join(columns)}. {_CHOICES}"
+            )
     elif forms <= {"text", "lines", "warc"}:
         _refuse(f"{path!r} is {not_word}no column: the files contain texts without columns.")
     elif keep.lower() in _WORDS:
@@ -88,11 +93,11 @@ class Ranks:
     _names: list[str] = field(default_factory=list)
 
     def rank_of(self, raw: RawDocument) -> float:
-        """Return the number in the column that `--keep` names; for `longest` and the other words a
+        """Return the number or time in the column that `--keep` names; for `longest` and the other words a
         placeholder.
         """
         self._names = self._names or list(map(str, raw.fields or ()))
-        return _NO_RANK if self.keep in _WORDS else _to_rank(field_at(raw.fields, self.keep))
+        return NO_RANK if self.keep in _WORDS else to_rank(field_at(raw.fields, self.keep))
 
     def rank_batches(self, batches: Iterator[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
         """Yield the batches with their ranks. At the end print the number of documents without a
@@ -106,13 +111,15 @@ class Ranks:
             if self.keep == LONGEST:
                 ranks = batch.lengths.astype(np.float64)
             elif self.keep == NEWEST:
-                ranks = np.where(batch.times == 0, _NO_RANK, batch.times.astype(np.float64))
+                ranks = np.where(batch.times == 0, NO_RANK, batch.times.astype(np.float64))
             self._documents += len(batch.ids)
-            self._without_value += int((ranks == _NO_RANK).sum())
+            self._without_value += int((ranks == NO_RANK).sum())
             yield batch._replace(ranks=ranks)
         if self.keep == FIRST or not self._without_value:
             return
-        what, path = ("time", self.time_field) if self.keep == NEWEST else ("number", self.keep)
+        what, path = (
+            ("time", self.time_field) if self.keep == NEWEST else ("number or time", self.keep)
+        )
         in_field = "" if path is None else f" in {path!r}"
         if self._without_value == self._documents:
             names = (
@@ -120,32 +127,24 @@ class Ranks:
             )
             hint = "" if names or path else "; make the prints with --set time_field=PATH"
             sentence = f"None of {self._documents:,} documents has a {what}{in_field}{names}{hint}."
-            _refuse(sentence if self.keep in _WORDS else f"{sentence} {_other_use(self.keep)}")
+            _refuse(sentence if self.keep in _WORDS else f"{sentence} {_CHOICES}")
         note(
             f"--keep {printable(self.keep)}: {self._without_value:,} of {self._documents:,} documents "
             f"have no {what}{in_field}; they rank last."
         )
 
 
-def _other_use(keep: str) -> str:
-    """Return the remedy for a `--keep` that is not the name of a column of numbers."""
-    if keep in _OPPOSITES:
-        return (
-            "Choose first, longest or newest, or name a column with numbers; the copy with the "
-            "greatest number is kept."
-        )
-    return f"If {keep!r} contains times: --keep newest --set time_field={keep}."
-
-
-def _to_rank(value: object) -> float:
-    """Return a number, or a text that contains one, as a float; `_NO_RANK` for any other value."""
-    if not isinstance(value, int | float | str | decimal.Decimal):
-        return _NO_RANK
+def to_rank(value: object) -> float:
+    """Return a number, or a text that contains one, as a float; a time as its milliseconds since 1970;
+    -inf for any other value, which ranks last.
+    """
     try:
-        number = float(value)
+        number = float(value if isinstance(value, int | float | str | decimal.Decimal) else "")
     except (ValueError, OverflowError):
-        return _NO_RANK
-    return number if abs(number) < float("inf") else _NO_RANK
+        is_day = isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+        time_ms = time_ms_of(str(value) if is_day else value)
+        return NO_RANK if time_ms is None else float(time_ms)
+    return number if abs(number) < float("inf") else NO_RANK
 
 
 def _refuse(sentence: str) -> NoReturn:

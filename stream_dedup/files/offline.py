@@ -394,15 +394,20 @@ def judge_documents(
     recipe: Recipe,
     plan: Plan,
     fingerprint: Callable[[Sequence[Content]], Prints] | None = None,
+    *,
+    is_ranked: bool = False,
 ) -> Iterator[Judged]:
-    """Yield a verdict for each document, in order. Documents are read lazily, one batch at a time.
-    `fingerprint`: as for `fingerprint_batches`.
+    """Yield a verdict for each document, in order. `fingerprint`: as for `fingerprint_batches`.
+
+    Documents are read lazily, one batch at a time; with `is_ranked` all are read first, and judged
+    as `judge_ranked` does.
 
     Raises:
         ConfigurationError: the plan compares more bits than the recipe computes.
     """
     index = open_index(MemoryStore(), recipe, plan)
-    yield from judge_batches(fingerprint_batches(documents, recipe, fingerprint), recipe, index)
+    judge = judge_ranked if is_ranked else judge_batches
+    yield from judge(fingerprint_batches(documents, recipe, fingerprint), recipe, index)
 
 
 def judge_batches(

@@ -23,6 +23,7 @@ from stream_dedup.domain.document import DeadLetter
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import named_site, site_of
 from stream_dedup.domain.printable import counted
+from stream_dedup.files.keep import FIRST, LONGEST, NO_RANK, to_rank
 from stream_dedup.files.offline import OfflineDocument, RepeatedIds, exceeds_one_percent
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import describe_wrong_encoding, looks_like_markup
@@ -67,7 +68,7 @@ class DocumentRows:
 
     `content`, `identifier`, `site`, `title`: the names of the columns with the text (or vector), id,
     site and title. The default site of a row is the host of its id, else of its `url`; the default
-    column of titles is `title`.
+    column of titles is `title`. `keep`: see `dedup`.
 
     Reading fills these attributes: `ids`, in their original type; `unreadable`, the problems by row
     number; `damaged`, the numbers of rows that could not be read from their file; `missing`, the
@@ -79,6 +80,7 @@ class DocumentRows:
     identifier: str | None
     site: str | None = None
     title: str | None = None
+    keep: str = FIRST
     takes_vectors: bool = False
     allows_nulls: bool = False
     ids: list[Any] = field(default_factory=list)
@@ -89,6 +91,7 @@ class DocumentRows:
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _markup: int = 0
     _without_id: int = 0
+    _without_rank: int = 0
     _found_names: set[str] = field(default_factory=set)
     _first_names: str = ""
     _first_markup: str = ""
@@ -130,6 +133,7 @@ class DocumentRows:
                     content,
                     site=self._site_of(fields, identifier),
                     title=self._title_of(fields) or title,
+                    rank=self._rank_of(fields, content),
                 )
         self._warn()
 
@@ -178,6 +182,13 @@ class DocumentRows:
         if self.title is None and "title" in (self.content, self.identifier):
             return ""
         return _text_at(fields, self.title or "title")
+
+    def _rank_of(self, fields: object, content: Any) -> float:
+        if self.keep in (FIRST, LONGEST):
+            return float(len(content))
+        rank = to_rank(_value_at(fields, self.keep) if isinstance(fields, Mapping) else None)
+        self._without_rank += rank == NO_RANK
+        return rank
 
     def _check_content(self, location: str, value: object) -> object:
         """Return a text or vector; `_NULL` for a null if nulls are allowed.
@@ -249,10 +260,10 @@ class DocumentRows:
         return row.name if key is None else key, content, ""
 
     def _warn(self) -> None:
-        """Warn of texts that look like web pages, and of rows without an id.
+        """Warn of texts that look like web pages, and of rows without an id or rank.
 
         Raises:
-            InputError: no row of the files has the field of the site or title.
+            InputError: no row of the files has the field of the site or title, or no row has a rank.
         """
         for what, path in {"site": self.site, "title": self.title}.items():
             if path and self._first_names and path not in self._found_names:
@@ -260,6 +271,17 @@ class DocumentRows:
                     f"No row has the field {path!r} that {what}= names; the fields of the first "
                     f"row are {self._first_names}."
                 )
+        if self._without_rank:
+            what = f"no number or time in {self.keep!r}"
+            if self._without_rank == len(self.ids):
+                raise InputError(
+                    f"All rows have {what}; keep= can be first, longest, or the name of a column "
+                    "with numbers or times."
+                )
+            warn_caller(
+                f"{self._without_rank:,} of {counted(len(self.ids), 'row')} have {what}; they rank "
+                "last."
+            )
         if self._without_id:
             warn_caller(
                 f"{self._without_id:,} of {counted(len(self.ids), 'row')} have no "
@@ -347,7 +369,8 @@ class DocumentRows:
         needed = []
         paths = (self.content, self.identifier, self.site, self.title)
         usual = [name for name in ("url", "title") if available.count(name) == 1]
-        for path in [*filter(None, paths), *usual]:
+        ranking = [] if self.keep in (FIRST, LONGEST) else [self.keep]
+        for path in [*filter(None, paths), *ranking, *usual]:
             name = path if path in available else path.split(".")[0]
             if name not in available:
                 columns = (

@@ -3,10 +3,12 @@ on with."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +276,49 @@ def test_a_corpus_is_cleaned_as_its_page_says(
     )
     assert corpus
     assert not corpus & {text for text in TEXTS[:40] if text}
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        ("first", [0, 2]),
+        ("longest", [1, 2]),
+        ("stars", [1, 2]),
+        ("day", [0, 2]),
+        ("at.time", [1, 2]),
+    ],
+)
+@pytest.mark.parametrize("as_table", [False, True])
+def test_keep_names_the_copy_to_keep(keep: str, kept: list[int], as_table: bool) -> None:
+    """The columns of numbers and times rank the rows; a row without a value ranks last."""
+    rows = [
+        {"text": TEXTS[0], "stars": 1, "day": dt.date(2026, 2, 1), "at": {"time": None}},
+        {
+            "text": f"{TEXTS[0]} more",
+            "stars": 5,
+            "day": dt.date(2026, 1, 1),
+            "at": {"time": "2026-01-01"},
+        },
+        {"text": TEXTS[-1][::-1], "stars": 0, "day": dt.date(2026, 1, 1), "at": {"time": None}},
+    ]
+    source = pa.Table.from_pylist(rows) if as_table else rows
+    ranks_last = pytest.warns(UserWarning, match="2 of 3 rows have no number or time in 'at.time'")
+
+    with ranks_last if keep == "at.time" else nullcontext():
+        found = dedup(source, keep=keep)
+
+    assert [number for number in range(3) if not found["is_duplicate"][number]] == kept
+    assert found["of_row"][1 - kept[0]] == kept[0]
+
+
+@pytest.mark.parametrize(
+    ("keep", "sentence"),
+    [
+        ("newest", "All rows have no number or time in 'newest'; keep= can be first, longest, or"),
+        ("text", "All rows have no number or time in 'text'"),
+        (5, "keep= must be first, longest, or the name of a column, and an int was given"),
+    ],
+)
+def test_keep_refuses_what_ranks_no_row(keep: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        dedup([{"text": text} for text in TEXTS[:3]], keep=keep)
