@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console.recent_decisions import BINS, FILTERS, KEEP, SPANS, filter_of
-from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.sources import ConsoleSources, TextSearch
 from stream_dedup.console.tables import TABLES
 from stream_dedup.console.values import (
     FIND_ORDERS,
@@ -254,11 +254,20 @@ async def answer_decision(
     if kept is not None and kept.is_forgotten:
         decision = decision.without_kept_id()
         record = replace(record, decision=decision)
-    released, search = "", sources.search
+    released, copies, search = "", None, sources.search
     if decision.is_duplicate and search is not None:
         find_released = partial(search.released_position, decision.source_position)
         released = await _call_or_notice(
             notices, call, find_released, "", "Whether it was released is not known", ""
+        )
+    elif decision.source_position and search is not None:
+        copies = await _call_or_notice(
+            notices,
+            call,
+            partial(_count_copies, search, decision.source_position),
+            "",
+            "The number of copies is not known",
+            None,
         )
     values = {
         "notices": notices,
@@ -267,24 +276,16 @@ async def answer_decision(
         "kept": kept,
         "released_position": released,
         "release_command": "" if released else release_command(decision),
-        "copies": await _count_copies(sources, call, decision),
+        "copies": copies,
         "explanation": _explain(plan, decision, record, kept),
     }
     return values | await call(lambda: _compare_texts(sources, decision, record, kept))
 
 
-async def _count_copies(
-    sources: ConsoleSources, call: ThreadCall, decision: Decision
-) -> int | None:
-    """Return the number of known copies of a kept document, 0 if the search does not answer; None
-    for a duplicate, or without a search.
-    """
-    if decision.is_duplicate or not decision.source_position or sources.search is None:
-        return None
-    group = await _call_or_notice(
-        [], call, partial(sources.search.group, decision.source_position), "", "", None
-    )
-    return group.copies if group and group.position == decision.source_position else 0
+def _count_copies(search: TextSearch, position: str) -> int:
+    """Return the number of known copies of the kept document at a source position."""
+    group = search.group(position)
+    return group.copies if group and group.position == position else 0
 
 
 def _explain(

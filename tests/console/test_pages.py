@@ -1062,5 +1062,14 @@ def test_a_list_leads_on() -> None:
 
 
 def test_a_kept_page_without_copies_says_so() -> None:
+    """A search that does not answer knows no number: it is left out, and a notice says why."""
     page = shown("decision?position=unique-1@1", group=lambda _: None)
     assert "none known</dd>" in page
+
+    def away(_: str) -> None:
+        raise StreamDedupError("The search has read nothing yet.")
+
+    page = shown("decision?position=unique-1@1", group=away)
+    assert "none known" not in page
+    assert "The number of copies is not known: The search has read nothing yet." in page
+    assert read("decision.json?position=unique-1@1", group=away)["copies"] is None
