@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from stream_dedup.cli.find_lines import line_of
-from stream_dedup.cli.options import AsTextOption, JsonOption, SearchOption, TextArgument, command
+from stream_dedup.cli.options import (
+    AsTextOption,
+    JsonOption,
+    PageOption,
+    SearchOption,
+    TextArgument,
+    command,
+)
 from stream_dedup.console.values import FIND_ORDERS
 from stream_dedup.domain.csv_text import csv_text
 from stream_dedup.domain.errors import InputError
@@ -39,7 +46,7 @@ def find_command(
             " for up to eleven words]",
         ),
     ] = None,
-    page: Annotated[int, typer.Option("--page", min=1, max=10_000, help="Page of results.")] = 1,
+    page: PageOption = 1,
     order: Annotated[
         str, typer.Option("--order", metavar="|".join(FIND_ORDERS), help="Order of documents.")
     ] = "best",

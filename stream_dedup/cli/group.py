@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.options import JsonOption, SearchOption, command
+from stream_dedup.cli.options import JsonOption, PageOption, SearchOption, command
 from stream_dedup.domain.terminal import note, print_json, print_table
 from stream_dedup.search.client import ask_search, raise_if_other_version
 from stream_dedup.search.group_table import (
@@ -42,21 +42,24 @@ def group_command(
             "--limit", "-n", min=1, max=1000, help="List at most N groups, or copies of one group."
         ),
     ] = 20,
+    page: PageOption = 1,
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Show a kept document with its copies, or the largest groups of copies."""
-    order = "newest" if newest else "largest"
-    query = {"limit": limit} | ({"order": order} if document is None else {"document": document})
+    query: dict[str, object] = {"limit": limit, "offset": limit * (page - 1)}
+    query |= (
+        {"order": "newest" if newest else "largest"} if document is None else {"document": document}
+    )
     path = f"/v1/groups?{urllib.parse.urlencode(query, errors='replace')}"
     answer = ask_search(settings, search, path)
     with raise_if_other_version():
         if document is None:
             columns, rows = GROUP_COLUMNS, list(map(group_row, answer["groups"]))
-            sentence = summarise_list(answer, len(rows))
+            sentence = summarise_list(answer)
         else:
             columns, rows = COPY_COLUMNS, list(map(copy_row, answer["members"]))
-            sentence = summarise_group(answer, len(rows))
+            sentence = summarise_group(answer)
     if as_json:
         print_json(answer)
     else:

@@ -248,6 +248,7 @@ SearchOption = Annotated[
         help="URL of a running search.  [default: on this machine]",
     ),
 ]
+PageOption = Annotated[int, typer.Option("--page", min=1, max=10_000, help="Page of results.")]
 WithSearchOption = Annotated[
     bool | None,
     typer.Option(

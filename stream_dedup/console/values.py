@@ -163,8 +163,8 @@ class DocumentGroup:
     """A kept document with its copies. `position`: its position in the source.
 
     `copies`: the number of documents with another id that were judged copies of it;
-    `fetched_again`: how often the kept document itself was read again. `members`: the newest
-    pages of both kinds. `oldest_ms`, `newest_ms`: the first and last record time of both kinds, 0
+    `fetched_again`: how often the kept document itself was read again. `members`: some pages of both kinds, the
+    newest first, of `member_count`. `oldest_ms`, `newest_ms`: the first and last record time of both kinds, 0
     without any. `counted`: the number of both kinds by the log; None if the log does not count them.
     `best`: the last copy that was better than the kept document and all earlier copies; None without
     one. `host`: the host of the kept document. `earliest`: the member with the lowest time; None if
@@ -183,16 +183,12 @@ class DocumentGroup:
     fetched_again: int = 0
     host: str = ""
     earliest: GroupMember | None = None
+    member_count: int = 0
 
     @property
     def hosts(self) -> int:
         """The number of hosts of the kept document and the members."""
         return len({self.host, *(member.host for member in self.members)} - {""})
-
-    @property
-    def listed(self) -> int:
-        """The number of copies and fetches of the members."""
-        return sum(member.fetches for member in self.members)
 
     @property
     def pages(self) -> int:

@@ -2,8 +2,8 @@
 
     GET  /v1/find?q=TEXT[&limit=N][&offset=N][&order=ORDER][&host=HOST][&min_share=SHARE][&snippets=no]
     POST /v1/find[?limit=N...]                    the body is the text, in UTF-8
-    GET  /v1/groups[?order=largest|newest][&limit=N]
-    GET  /v1/groups?document=POSITION|ID[&limit=N]
+    GET  /v1/groups[?order=largest|newest][&limit=N][&offset=N]
+    GET  /v1/groups?document=POSITION|ID[&limit=N][&offset=N]
 
 The console (`ConsolePages`) serves both, with its token, path prefix, limits and error responses.
 """
@@ -55,7 +55,7 @@ class SearchApi:
         limit = _parse_number(
             query, "limit", _LIMIT, 1, SNIPPETS_MAX if has_snippets else FOUND_MAX
         )
-        offset = _parse_number(query, "offset", 0, 0, FOUND_MAX)
+        offset = _parse_number(query, "offset", 0, 0)
         min_share = _parse_min_share(query)
         text = await _read_body(request) if request.method == "POST" else query.get("q", "")
         started = time.monotonic()
@@ -75,23 +75,24 @@ class SearchApi:
 
     async def _groups(self, request: Request, call: ThreadCall) -> object:
         query = request.query_params
-        refuse_unknown(query, ("document", "order", "limit"))
+        refuse_unknown(query, ("document", "order", "limit", "offset"))
         document = query.get("document")
         default = _LIMIT if document is None else MEMBERS_MAX
         limit = _parse_number(query, "limit", default, 1, GROUPS_MAX)
+        offset = _parse_number(query, "offset", 0, 0)
         if document is not None:
-            group = await call(lambda: self._finder.group(document, limit))
+            group = await call(lambda: self._finder.group(document, limit, offset))
             if group is None:
                 raise PageError(404, f"No copies of {document!r:.300} are known.")
-            return asdict(group)
+            return {"offset": offset} | asdict(group)
         order = query.get("order", "largest")
         if order not in ("largest", "newest"):
             raise InputError(f"order must be largest or newest, not {order!r:.40}.")
-        groups = await call(lambda: self._finder.groups(order, limit))
-        total = await call(self._finder.group_count)
+        groups = await call(lambda: self._finder.groups(order, limit, offset))
         return {
             "order": order,
-            "total": total,
+            "total": await call(self._finder.group_count),
+            "offset": offset,
             "groups": [asdict(listed_group) | {"members": []} for listed_group in groups],
         }
 
@@ -111,7 +112,9 @@ async def _read_body(request: Request) -> str:
         ) from error
 
 
-def _parse_number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+def _parse_number(
+    query: Mapping[str, str], name: str, default: int, low: int, high: int = 999_999_999
+) -> int:
     value = query.get(name, str(default))
     is_number = value.isascii() and value.isdigit() and len(value) < 10
     if not is_number or not low <= int(value) <= high:

@@ -36,23 +36,25 @@ def find_path(
 
 def summary_of(answer: dict[str, Any]) -> str:
     """Return a sentence: how many documents contain the text, and which of them are shown."""
-    total, first = int(answer["total"]), int(answer["offset"]) + 1
+    total = int(answer["total"])
     if not total and answer["is_whole"]:
         return (
             "No document contains the text, or most of it. Search for eight consecutive words, or with "
             "a lower --min-share."
         )
-    last = first + len(answer["documents"]) - 1
     hosts = counted(int(answer["hosts"]), "host")
     number = f"{'' if answer['is_whole'] else 'At least '}{total:,}"
     sentence = f"{number} {'document contains' if total == 1 else 'documents contain'} the text, or most of it"
     sentence += f", from {hosts}." if total else "."
-    if total and last < first:
-        return f"{sentence} This page is after the last one."
-    if last - first + 1 < total:
-        sentence += f" Shown: {first:,} to {last:,}"
-        sentence += " (--page, --limit)."
-    return sentence
+    return " ".join([sentence, *page_notes(answer, len(answer["documents"]), total, "document")])
+
+
+def page_notes(answer: dict[str, Any], shown: int, total: int, noun: str) -> list[str]:
+    """Return a sentence: which of `total` rows a page with `shown` rows contains; none if all."""
+    if total and not shown:
+        return ["This page is after the last one."]
+    rows = f"{answer['offset'] + 1:,} to {answer['offset'] + shown:,} of {counted(total, noun)}"
+    return [f"Shown: {rows} (--page, --limit)."] if shown < total else []
 
 
 def csv_row(document: dict[str, Any]) -> list[str]:

@@ -229,9 +229,11 @@ class Finder:
             identifier, -1 if place is None else place.offset, time_ms
         )
 
-    def group(self, document: str, limit: int = MEMBERS_MAX) -> DocumentGroup | None:
-        """Return the group of a document with its newest `limit` members; None without one.
-        `document`: the document's position in the source or an output, or its id.
+    def group(
+        self, document: str, limit: int = MEMBERS_MAX, offset: int = 0
+    ) -> DocumentGroup | None:
+        """Return the group of a document with at most `limit` members after the newest `offset`; None
+        without a group. `document`: the document's position in the source or an output, or its id.
         """
         group = self._engine.group(document)
         if group is None:
@@ -243,7 +245,7 @@ class Finder:
         return self._to_group(
             group,
             self._engine.copies_of(group.position, FETCHES_MAX),
-            limit,
+            slice(offset, offset + limit),
             self._engine.copies_of(group.position, 1, is_oldest_first=True),
         )
 
@@ -281,7 +283,7 @@ class Finder:
         """
         return [
             self._to_group(
-                group, self._engine.copies_of(group.position, LISTED_MEMBERS), LISTED_MEMBERS
+                group, self._engine.copies_of(group.position, LISTED_MEMBERS), slice(None)
             )
             for group in self._engine.groups(order, limit, offset)
         ]
@@ -312,18 +314,19 @@ class Finder:
         self,
         group: GroupFacts,
         copies: list[TextFacts],
-        limit: int,
+        shown: slice,
         earliest: Sequence[TextFacts] = (),
     ) -> DocumentGroup:
         best = self._engine.best_of(group.position)
-        pages = _group_by_page(copies, lambda facts: facts)[:limit]
+        pages = _group_by_page(copies, lambda facts: facts)
         return DocumentGroup(
             position=group.position,
             id=group.id,
             copies=group.copies,
             bytes_wasted=group.bytes_wasted,
             newest_ms=group.newest_ms,
-            members=tuple(map(self._to_member, pages)),
+            members=tuple(map(self._to_member, pages[shown])),
+            member_count=len(pages),
             oldest_ms=group.oldest_ms,
             counted=group.counted or None,
             best=None if best is None else self._to_member([best]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stream_dedup.domain.printable import counted, printable, utc_text
+from stream_dedup.search.client import page_notes
 
 COPY_COLUMNS: Final = [
     "copy",
@@ -29,26 +30,24 @@ GROUP_COLUMNS: Final = [
 ]
 
 
-def summarise_list(answer: dict[str, Any], shown: int) -> str:
-    """Return a sentence: how many groups there are, and how many of them are shown."""
+def summarise_list(answer: dict[str, Any]) -> str:
+    """Return sentences: how many groups there are, and which of them are shown."""
     total = answer["total"]
-    return (
-        f"{shown:,} of {total:,} groups (--limit)."
-        if total > shown
-        else f"{counted(shown, 'group')}."
-    )
+    notes = page_notes(answer, len(answer["groups"]), total, "group")
+    return " ".join([f"{counted(total, 'group')}.", *notes])
 
 
-def summarise_group(answer: dict[str, Any], shown: int) -> str:
-    """Return sentences about a group: its copies, position, record times and best copy."""
+def summarise_group(answer: dict[str, Any]) -> str:
+    """Return sentences about a group: its copies, and which of their pages are shown; its position,
+    record times and best copy.
+    """
     copies, fetched_again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
     total, best = copies + fetched_again, answer["best"]
-    listed = sum(member["fetches"] for member in answer["members"])
     parts = [
         f"{_name(answer)} was kept and has {copies:,} {'copy' if copies == 1 else 'copies'}"
         + (f"; it was fetched again {counted(fetched_again, 'time')}" if fetched_again else "")
-        + (f"; the newest {counted(shown, 'page')} are shown (--limit)" if total > listed else "")
         + ".",
+        *page_notes(answer, len(answer["members"]), answer["member_count"], "page"),
         f"Its position is {answer['position']}.",
     ]
     if in_log is not None and in_log != total:

@@ -517,9 +517,12 @@ class TextIndex:
         most copies first, in the order `newest` those with the newest copies first.
         """
         by = "newest" if order == "newest" else "copies"
+        # The engine allocates memory for all rows before the page, whether or not they exist.
         return [
             GroupFacts(*fields)
-            for fields in self._facts_in_order(self._term("kind", _GROUP), by, limit, offset=offset)
+            for fields in self._facts_in_order(
+                self._term("kind", _GROUP), by, limit, offset=min(offset, self.group_count)
+            )
         ]
 
     def _facts_in_order(

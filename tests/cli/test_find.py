@@ -92,8 +92,9 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
     """The summary says of how many; the CSV has all of them and nothing else."""
     shown = ask("find", "best of times", "--order", "earliest", "--host", "a.example")
     assert "1 document contains the text, or most of it, from 1 host." in shown.err + shown.out
-    beyond = ask("find", "best of times", "--page", "2")
-    assert "This page is after the last one." in beyond.err + beyond.out
+    for page in ("2", "999", "10000"):
+        beyond = ask("find", "best of times", "--page", page)
+        assert "This page is after the last one." in beyond.err + beyond.out
     assert "No document contains" in "".join(
         ask("find", "best of times", "--host", "b.example")[1:]
     )
@@ -168,10 +169,20 @@ def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
     said = " ".join((shown.out + shown.err).split())
     assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, True]
     assert (
-        "kept was kept and has 2 copies; it was fetched again 1 time; the "
-        "newest 2 pages are shown (--limit). Its position is documents-0@5."
+        "kept was kept and has 2 copies; it was fetched again 1 time. Shown: 1 to 2 of 3 pages "
+        "(--page, --limit). Its position is documents-0@5."
     ) in said
-    assert "1 of 2 groups (--limit)" in " ".join(ask("group", "--limit", "1")[1:])
+    rest = ask("group", "documents-0@5", "--limit", "2", "--page", "2")
+    said = " ".join((rest.out + rest.err).split())
+    assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [True, False, False]
+    assert "Shown: 3 to 3 of 3 pages (--page, --limit)." in said
+    for number, group in enumerate(("documents-0@5", "documents-0@3"), 1):
+        listed = " ".join(ask("group", "--limit", "1", "--page", number)[1:])
+        assert group in listed
+        assert f"Shown: {number} to {number} of 2 groups (--page, --limit)." in listed
+    for asked in (("documents-0@5",), ()):
+        beyond = ask("group", *asked, "--page", "10000", "--limit", "1000")
+        assert "This page is after the last one." in beyond.err + beyond.out
 
 
 def test_nobody_who_answers_is_told_with_what_to_do(

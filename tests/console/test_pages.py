@@ -1019,6 +1019,9 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     assert "2 of the listed copies are older than the kept page" in page
     assert re.search(r'data-unit="fetches">2</td><td class="whole" data-unit="first">20', page)
     assert "are not listed" not in page
+    page = shown(GROUP, group=partial(group, copies=9, member_count=7))
+    assert "It has 9 copies, 9.0 kB in total." in page
+    assert "4 more pages are not listed." in page
 
 
 def test_an_exact_copy_has_similarity_1_everywhere() -> None:

@@ -469,7 +469,7 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
             "/v1/groups",
             {"id": "https://a.example/1"},
             400,
-            "There is no parameter 'id'; the parameters are document, order, limit.",
+            "There is no parameter 'id'; the parameters are document, order, limit, offset.",
         ),
         ("/v1/groups", {"order": "best"}, 400, "order must be largest or newest, not 'best'"),
         (
@@ -544,7 +544,7 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(
     go_on = threading.Event()
     taken = threading.Semaphore(0)
 
-    def wait(order: str, limit: int) -> list[Any]:
+    def wait(order: str, limit: int, offset: int) -> list[Any]:
         taken.release()
         go_on.wait(30)
         return []
