@@ -10,20 +10,18 @@ from typing import Final
 
 # Where a spreadsheet would start a formula: at the beginning of a cell, or after a character that
 # is a separator in some locale, also after blanks and quotes (OWASP, CSV injection).
-_FORMULA_START: Final = re.compile(
-    r"(?:^|(?<=[;,|\t\r\n]))(?=[\s\"']*[=+\-@＝＋－＠])|^(?=[\t\r\n])"
-)
+_FORMULA_START: Final = re.compile(r"(?:^|(?<=[;,|]))(?=[\s\"']*[=+\-@＝＋－＠])")
 
 
-# Control characters but tab and line ends, and those that change the direction of text.
-_INVISIBLE: Final = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
+# Control characters with all line ends, so that each row is one line for any tool; and characters
+# that change the direction of text.
+_INVISIBLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a heading and rows as CSV; None becomes an empty cell. An apostrophe is put before
-    each text that a spreadsheet would treat as a formula; control characters are written as escapes.
+    each text that a spreadsheet would treat as a formula; control characters are written as escapes,
+    as on pages and terminals.
     """
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)

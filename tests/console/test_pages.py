@@ -44,6 +44,7 @@ from stream_dedup.console.values import (
 from stream_dedup.domain.document import Message, shorten_id
 from stream_dedup.domain.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.domain.plan import PLANS
+from stream_dedup.domain.printable import printable
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.finding import Finder
 from stream_dedup.settings.settings import Settings
@@ -476,16 +477,17 @@ def test_no_cell_is_calculated(before: str, sign: str) -> None:
     (row,) = csv.DictReader(io.StringIO(table, newline=""))
     parts = re.split(r"[;,|\t\r\n]", row["id"])
     assert not any(part.lstrip("\"' \u00a0")[:1] == sign and part[:1] != "'" for part in parts)
-    assert row["id"].replace("'", "") == cell.replace("'", "")
+    assert row["id"].replace("'", "") == printable(cell.replace("'", "")).replace(r"\xa0", "\u00a0")
     assert rendering.table("decisions", [decision(8, "near", id="a-b=c@d;e")]).count(b"'") == 0
 
 
 def test_no_cell_changes_a_terminal() -> None:
-    """`find --csv` prints there too; tabs and line ends are a cell's own."""
-    cell = "a\x1b[31m\x00\x9b\u202eb\tc\nd"
+    """`find --csv` prints there too; and each row is one line, for tools that read lines."""
+    cell = "a\x1b[31m\x00\x9b\u202eb\tc\nd\r\ne\u2028\x85"
     table = rendering.table("decisions", [decision(8, "near", id=cell)]).decode()
+    assert len(table.splitlines()) == 2
     (row,) = csv.DictReader(io.StringIO(table, newline=""))
-    assert row["id"] == r"a\x1b[31m\x00\x9b\u202eb" + "\tc\nd"
+    assert row["id"] == printable(cell)
 
 
 def test_a_clue_that_many_hold_has_further_documents() -> None:
