@@ -84,7 +84,7 @@ def _span(minutes: int) -> str:
 
 
 def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
-    """Draw the numbers of duplicates by similarity, with the threshold as a line."""
+    """Draw the numbers of duplicates by similarity, with the threshold as a line without a label."""
     count_max = max(bins, default=0)
     width = 100 / max(1, len(bins))
     parts = [
@@ -112,14 +112,6 @@ def histogram(bins: Sequence[int], threshold: float | None) -> Markup:
     if threshold is not None:
         line = Markup('<line class="threshold" x1="{0}%" x2="{0}%" y1="{1}" y2="{2}"/>')
         parts.append(line.format(f"{100 * threshold:.1f}", _TOP, _BOTTOM))
-        parts.append(
-            _text(
-                100 * threshold,
-                12,
-                f"threshold {threshold:g}",
-                "end" if threshold > 0.5 else "start",
-            )
-        )
         threshold_text = f" The threshold is {threshold:g}."
     return _svg(
         "Duplicates by similarity",

@@ -8,15 +8,18 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from stream_dedup.console import app
-from stream_dedup.console.values import OpenedRecord
+from stream_dedup.console.values import IndexPlans, OpenedRecord
+from stream_dedup.domain.plan import PLANS
 from tests.console import browser
-from tests.console.sample import EVIL, decision, sources
+from tests.console.sample import EVIL, KINDS, LETTERS, decision, sources
 from tests.console.searched import GROUP, SENTENCES, searching
 from tests.console.test_pages import ADDRESSES, DECISION, serving
 from tests.console.test_pages import GROUP as GROUP_OF_SAMPLE
@@ -161,6 +164,34 @@ def test_long_ids_wrap_and_a_phone_can_sort(chrome: Chrome) -> None:
             ), address
             heads = chrome.find_elements("css selector", ".cards thead a")
             assert all(head.is_displayed() for head in heads), address
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_no_label_is_overprinted_and_no_table_is_cut(chrome: Chrome, width: int) -> None:
+    """Whatever the threshold is; a table that has to be scrolled to its side hides columns."""
+    long_kind = replace(KINDS[0], error_class="stream_dedup.domain.errors.FormatError" * 2)
+    given = sources(dead_letters=lambda: replace(LETTERS, kinds=(long_kind, *KINDS)))
+    browser.view(chrome, width=width)
+    labels = (
+        "[...document.querySelectorAll('.picture > text')].map(it => it.getBoundingClientRect())"
+    )
+    for share in (20, 62, 68, 90):
+        plan = replace(PLANS["bands"], similarity=share)
+        with serving(replace(given, plans=partial(IndexPlans, plan))) as port:
+            chrome.get(f"http://127.0.0.1:{port}/")
+            assert f"threshold {share / 100:.2f}" in chrome.page_source
+            assert not chrome.execute_script(
+                f"return {labels}.some((it, place, all) => it.left < 0 || it.right > {width} || "
+                "all.slice(place + 1).some(other => it.left < other.right && other.left < it.right "
+                "&& it.top < other.bottom && other.top < it.bottom))"
+            ), share
+    with serving(given) as port:
+        for address in ADDRESSES:
+            chrome.get(f"http://127.0.0.1:{port}/{address}")
+            cut = "it => it.scrollWidth > it.clientWidth && it.querySelector('table.cards, thead')"
+            assert not chrome.execute_script(
+                f"return [...document.querySelectorAll('.scroll')].some({cut})"
+            ), address
 
 
 def test_hostile_texts_do_not_run(chrome: Chrome) -> None:
