@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_696
+WHOLE = 32_733
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_681,
     "broker": 419,
     "cli": 1_337,
-    "console": 1_608,
+    "console": 1_612,
     "demo": 504,
     "domain": 1_831,
     "files": 2_726,
@@ -26,14 +26,14 @@ CEILINGS = {
     "index": 5_464,
     "indexer": 674,
     "inputs": 2_906,
-    "insights": 476,
+    "insights": 477,
     "kafka": 1_839,
     "kernels": 293,
     "loading": 264,
     "log": 1_204,
     "orders": 1_255,
     "preflight": 791,
-    "search": 1_274,
+    "search": 1_306,
     "serving": 1_245,
     "settings": 670,
     "worker": 1_985,

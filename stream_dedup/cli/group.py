@@ -58,7 +58,10 @@ def group_command(
             columns, rows = GROUP_COLUMNS, list(map(group_row, answer["groups"]))
             sentence = summarise_list(answer)
         else:
-            columns, rows = COPY_COLUMNS, list(map(copy_row, answer["members"]))
+            columns, rows = (
+                COPY_COLUMNS,
+                list(map(copy_row, answer["members"] + answer["released_members"])),
+            )
             sentence = summarise_group(answer)
     if as_json:
         print_json(answer)

@@ -508,7 +508,7 @@ async def answer_group(sources: ConsoleSources, query: Query, call: ThreadCall) 
     return {
         "notices": notices,
         "group": found_group or DocumentGroup(document, kept.id, 0, 0, 0),
-        "members": found_group.members if found_group else (),
+        "members": (*found_group.members, *found_group.released_members) if found_group else (),
         "older_count": sum(0 < member.first_ms < kept.time_ms for member in found_group.members)
         if found_group
         else 0,

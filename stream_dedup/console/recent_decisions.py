@@ -22,7 +22,7 @@ from stream_dedup.console.values import (
     SpanFigures,
     rank_of,
 )
-from stream_dedup.domain.document import OUTCOMES, SAME_ID, Verdict
+from stream_dedup.domain.document import OUTCOMES, SAME_ID, Reason, Verdict
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.hosts import asked_host, is_of_host
 
@@ -314,10 +314,18 @@ class Recent:
         )
 
     def hosts(self) -> list[HostFigures]:
-        """Return the figures of each host in the decisions in memory, the most wasted bytes first."""
-        decisions_of_hosts: dict[str, list[Decision]] = {}
-        for decision in self._newest_first():
-            decisions_of_hosts.setdefault(decision.host, []).append(decision)
+        """Return the figures of each host in the decisions in memory, the most wasted bytes first. A
+        copy that was released counts once, as a kept document.
+        """
+        decisions, decisions_of_hosts = self._newest_first(), dict[str, list[Decision]]()
+        released = {
+            decision.source_position
+            for decision in decisions
+            if decision.reason == Reason.RELEASED.label
+        }
+        for decision in decisions:
+            if not decision.is_duplicate or decision.source_position not in released:
+                decisions_of_hosts.setdefault(decision.host, []).append(decision)
         hosts = (_host_figures(host, listed) for host, listed in decisions_of_hosts.items())
         return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 

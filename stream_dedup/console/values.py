@@ -163,12 +163,13 @@ class DocumentGroup:
     """A kept document with its copies. `position`: its position in the source.
 
     `copies`: the number of documents with another id that were judged copies of it;
-    `fetched_again`: how often the kept document itself was read again. `members`: some pages of both kinds, the
-    newest first, of `member_count`. `oldest_ms`, `newest_ms`: the first and last record time of both kinds, 0
-    without any. `counted`: the number of both kinds by the log; None if the log does not count them.
-    `best`: the last copy that was better than the kept document and all earlier copies; None without
-    one. `host`: the host of the kept document. `earliest`: the member with the lowest time; None if
-    it was not looked up.
+    `fetched_again`: how often the kept document itself was read again; `released`: the number of
+    former copies that an operator released. `members`: some pages of the first two kinds, the newest
+    first, of `member_count`; `released_members`: the newest of the third. `oldest_ms`, `newest_ms`:
+    the first and last record time of all three kinds, 0 without any. `counted`: their number by the
+    log; None if the log does not count them. `best`: the last copy that was better than the kept
+    document and all earlier copies; None without one. `host`: the host of the kept document.
+    `earliest`: the member with the lowest time; None if it was not looked up.
     """
 
     position: str
@@ -184,6 +185,8 @@ class DocumentGroup:
     host: str = ""
     earliest: GroupMember | None = None
     member_count: int = 0
+    released: int = 0
+    released_members: tuple[GroupMember, ...] = ()
 
     @property
     def hosts(self) -> int:

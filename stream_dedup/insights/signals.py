@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.domain.document import DUPLICATES, OUTCOMES, SAME_ID
+from stream_dedup.domain.document import DUPLICATES, OUTCOMES, SAME_ID, Reason
 from stream_dedup.domain.errors import UPGRADE, FormatError, OtherFormatError
 
 SLICES: Final = 24
@@ -114,8 +114,9 @@ class HostRow:
         self.latest_ms = max(self.latest_ms, record.time_ms)
         number = self.latest_ms // SLICE_MS
         figures = self.slices.setdefault(number, Counter())
-        figures["documents"] += 1
-        figures["bytes"] += record.size
+        if record.reason != Reason.RELEASED.label:  # its first record was counted
+            figures["documents"] += 1
+            figures["bytes"] += record.size
         if record.reason in DUPLICATES:
             figures[record.reason] += 1
         if record.reason in WASTED:

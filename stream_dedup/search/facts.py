@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from stream_dedup.domain.document import SAME_ID, TopicPartitionKey
+from stream_dedup.domain.document import SAME_ID, Reason, TopicPartitionKey
 
 TIME_MS_MAX: Final = (1 << 62) - 1
 _ROW_BITS: Final = 10  # a log record has at most 2 ** _ROW_BITS documents
@@ -24,7 +24,8 @@ class TextFacts(NamedTuple):
 
     `output_position`: the position of its record on an output; `source_position`: that of its
     source record, empty if the record does not name it. `group_position`: the position of the kept
-    document that this is a copy of; empty for a kept document. `log_offset`: the offset of the log
+    document that this is a copy of, or was a copy of before it was released; empty for another kept
+    document. `log_offset`: the offset of the log
     record that decided, -1 without one; `log_row`: the row in that record. `better`: the rule by
     which this copy is better than the kept document and all earlier copies; empty if it is not.
     `counted`: the number of copies by the log, including this one; 0 if the log does not count.
@@ -58,6 +59,16 @@ class TextFacts(NamedTuple):
         return self.reason in SAME_ID
 
     @property
+    def is_released(self) -> bool:
+        """Whether this document was a copy, and an operator released it."""
+        return self.reason == Reason.RELEASED.label
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this document was judged a copy of a kept document, or is the kept page read again."""
+        return bool(self.group_position) and not self.is_released
+
+    @property
     def wasted_bytes(self) -> int:
         """The size of a copy; 0 for a page that was fetched again."""
         return 0 if self.is_fetched_again else self.size
@@ -73,11 +84,11 @@ class GroupFacts(NamedTuple):
     """The facts of a group: a kept document, by its position in the source, and the sums of its
     copies.
 
-    `fetched_again`: how often the kept document itself was read again. `oldest_ms`, `newest_ms`:
-    the first and last record time of copies and repeated reads. `counted`: the number of both by
-    the log, 0 if the log does not count. `id`: the id of the kept document, empty after it was
-    forgotten (`is_forgotten`); `named_at`: the offset of the last log record in which a copy named
-    it.
+    `fetched_again`: how often the kept document itself was read again; `released`: the number of
+    former copies that an operator released. `oldest_ms`, `newest_ms`: the first and last record time
+    of all three. `counted`: their number by the log, 0 if the log does not count. `id`: the id of the
+    kept document, empty after it was forgotten (`is_forgotten`); `named_at`: the offset of the last
+    log record in which a copy named it.
     """
 
     position: str
@@ -90,6 +101,7 @@ class GroupFacts(NamedTuple):
     counted: int = 0
     fetched_again: int = 0
     is_forgotten: bool = False
+    released: int = 0
 
 
 class HostPairFacts(NamedTuple):

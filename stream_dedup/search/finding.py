@@ -175,11 +175,12 @@ class Finder:
 
     def _group_of(self, facts: TextFacts) -> str:
         """Return the position of a document's group: that of the kept document, which may be the document
-        itself; empty if a kept document has no copies.
+        itself; empty if a kept document has no copies. A released document without copies is in its
+        former group.
         """
-        if facts.group_position or not facts.source_position:
+        if facts.is_copy or not self._engine.group(facts.source_position):
             return facts.group_position
-        return facts.source_position if self._engine.group(facts.source_position) else ""
+        return facts.source_position
 
     def _id_in_log(self, identifier: str) -> str:
         """Return the id of a record as the log contains it: shortened, and with a key its digest."""
@@ -247,6 +248,7 @@ class Finder:
             self._engine.copies_of(group.position, FETCHES_MAX),
             slice(offset, offset + limit),
             self._engine.copies_of(group.position, 1, is_oldest_first=True),
+            () if offset else self._engine.copies_of(group.position, limit, are_released=True),
         )
 
     def released_position(self, position: str) -> str:
@@ -316,6 +318,7 @@ class Finder:
         copies: list[TextFacts],
         shown: slice,
         earliest: Sequence[TextFacts] = (),
+        released: Sequence[TextFacts] = (),
     ) -> DocumentGroup:
         best = self._engine.best_of(group.position)
         pages = _group_by_page(copies, lambda facts: facts)
@@ -327,6 +330,8 @@ class Finder:
             newest_ms=group.newest_ms,
             members=tuple(map(self._to_member, pages[shown])),
             member_count=len(pages),
+            released=group.released,
+            released_members=tuple(self._to_member([facts]) for facts in released),
             oldest_ms=group.oldest_ms,
             counted=group.counted or None,
             best=None if best is None else self._to_member([best]),

@@ -42,10 +42,12 @@ def summarise_group(answer: dict[str, Any]) -> str:
     record times and best copy.
     """
     copies, fetched_again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
-    total, best = copies + fetched_again, answer["best"]
+    released, best = answer["released"], answer["best"]
+    total = copies + fetched_again + released
     parts = [
         f"{_name(answer)} was kept and has {copies:,} {'copy' if copies == 1 else 'copies'}"
         + (f"; it was fetched again {counted(fetched_again, 'time')}" if fetched_again else "")
+        + (f"; an operator released {counted(released, 'other')}" if released else "")
         + ".",
         *page_notes(answer, len(answer["members"]), answer["member_count"], "page"),
         f"Its position is {answer['position']}.",

@@ -3,7 +3,8 @@
 It stores these kinds of entries, all in tantivy's segments:
 
     document      its words in order; its positions (`unique-3@17`, `documents-0@4`), group, id, time
-                  and facts; for a copy of another host's page, both hosts
+                  and facts; for a copy of another host's page, both hosts; for a released document,
+                  the positions of both its records on the outputs
     group         a kept document with copies, by its position in the source: the number of copies,
                   their bytes and times
     page          like a group, for a kept document that was fetched again and has no copies
@@ -42,7 +43,7 @@ from stream_dedup.search.facts import (
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 from stream_dedup.search.query import SearchQuery, WordPair
 
-_VERSION: Final = 7
+_VERSION: Final = 8
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
@@ -53,6 +54,7 @@ _PAGE: Final = "page"
 _NAMELESS: Final = "nameless"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
+_RELEASED: Final = "released"
 # A document must contain this number of the query's rarest pairs, plus one for each
 # `_PAIRS_PER_RARE` pairs of the query, before the other pairs are looked up in it.
 _RARE_PAIRS_MIN: Final = 2
@@ -106,6 +108,9 @@ class TextIndex:
         self._added = 0
         # Positions of the documents that were forgotten since the last commit.
         self._removed_positions: set[str] = set()
+        # Copies and releases that were added since then, by whether it is a release and the source
+        # position.
+        self._pending_halves: dict[tuple[bool, str], TextFacts] = {}
         self.checkpoint = self._read_checkpoint()
 
     def _read_checkpoint(self) -> EngineCheckpoint | None:
@@ -156,23 +161,31 @@ class TextIndex:
     def add_text(
         self, facts: TextFacts, words: Sequence[str], id_key: str = "", hosts: Sequence[str] = ()
     ) -> None:
-        """Add a document; the next commit makes it visible.
+        """Add a document; the next commit makes it visible. The two records of a released document, a
+        copy and its release, may come in any order; the second replaces the first, as one kept
+        document.
 
         `id_key` (from `forgotten.key_of`): the key by which a `forget` finds the document; `hosts`:
         the hosts of a copy and of its kept document, if they are different.
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
-        if facts.group_position:
+        if facts.is_copy:
             self._count_copy(facts)
-        is_better = facts.group_position and facts.better
+        copy_position = ""
+        if facts.source_position and (facts.is_copy or facts.is_released):
+            facts, copy_position = self._join_release(facts)
+            hosts = hosts if facts.is_copy else ()
+        is_better = facts.is_copy and facts.better
         pair = " ".join(hosts)
         stored = facts._replace(kept_id="", counted=0)
         self._add_document(
-            kind=_COPY if facts.group_position else _UNIQUE,
-            at=[facts.output_position, facts.source_position]
-            if facts.source_position
-            else facts.output_position,
+            kind=[_COPY] if facts.is_copy else [_UNIQUE, *[_RELEASED] * facts.is_released],
+            at=[
+                position
+                for position in (facts.output_position, facts.source_position, copy_position)
+                if position
+            ],
             id=facts.id[:_ID_CHARACTERS_MAX],
             id_key=id_key,
             group=facts.group_position,
@@ -183,6 +196,37 @@ class TextIndex:
             words=" ".join(words),
             time=facts.sortable_ms,
             facts=json.dumps(stored, separators=(",", ":")).encode(),
+        )
+
+    def _join_release(self, facts: TextFacts) -> tuple[TextFacts, str]:
+        """Remove the other record of a released document, and no longer count the document as a copy.
+        Return the facts of the document and the position of its copy; if there is no other record
+        yet, return `facts` and an empty position.
+        """
+        query = self._both(
+            self._term("at", facts.source_position),
+            self._term("kind", _COPY if facts.is_released else _RELEASED),
+        )
+        committed = [TextFacts(*fields) for fields in self._facts_in_order(query, "time", 1)]
+        pending = self._pending_halves.pop((not facts.is_released, facts.source_position), None)
+        other = pending or next(iter(committed), None)
+        if other is None:
+            self._pending_halves[facts.is_released, facts.source_position] = facts
+            return facts, ""
+        copy, released = (other, facts) if facts.is_released else (facts, other)
+        with self._writing() as writer:
+            writer.delete_documents_by_term("at", other.output_position)
+        position = copy.group_position
+        group = self._pending_group(position) or GroupFacts(position, "", 0, 0, 0)
+        self._groups[position] = group._replace(
+            copies=group.copies - (not copy.is_fetched_again),
+            fetched_again=group.fetched_again - copy.is_fetched_again,
+            bytes_wasted=group.bytes_wasted - copy.wasted_bytes,
+            released=group.released + 1,
+        )
+        return (
+            released._replace(group_position=position, similarity=copy.similarity),
+            copy.output_position,
         )
 
     def _add_document(self, **fields: Any) -> None:
@@ -210,6 +254,7 @@ class TextIndex:
             max(before.counted, facts.counted),
             before.fetched_again + facts.is_fetched_again,
             before.is_forgotten and not facts.kept_id,
+            before.released,
         )
 
     def _pending_group(self, position: str) -> GroupFacts | None:
@@ -226,7 +271,7 @@ class TextIndex:
         with self._writing() as writer:
             for group in self._groups.values():
                 writer.delete_documents_by_term("root", group.position)
-                if group.copies + group.fetched_again <= 0:
+                if group.copies + group.fetched_again + group.released <= 0:
                     continue
                 nameless_kinds = [_NAMELESS] if group.is_forgotten else []
                 self._add_document(
@@ -249,6 +294,7 @@ class TextIndex:
         self.checkpoint = checkpoint
         self._groups.clear()
         self._removed_positions.clear()
+        self._pending_halves.clear()
         self._added = 0
 
     def forget(self, forgotten_id: ForgottenId) -> None:
@@ -312,10 +358,13 @@ class TextIndex:
         ]
         was_oldest = any(copy.sortable_ms == group.oldest_ms for copy in copies)
         fetched_again = sum(copy.is_fetched_again for copy in copies)
+        released = sum(copy.is_released for copy in copies)
         return group._replace(
-            copies=group.copies - len(copies) + fetched_again,
+            copies=group.copies - len(copies) + fetched_again + released,
             fetched_again=group.fetched_again - fetched_again,
-            bytes_wasted=group.bytes_wasted - sum(copy.wasted_bytes for copy in copies),
+            released=group.released - released,
+            bytes_wasted=group.bytes_wasted
+            - sum(copy.wasted_bytes for copy in copies if copy.is_copy),
             newest_ms=newest_and_oldest[0],
             oldest_ms=newest_and_oldest[1] if was_oldest else group.oldest_ms,
         )
@@ -397,7 +446,7 @@ class TextIndex:
             matches,
             key=lambda match: (
                 -match.share,
-                bool(match.facts.group_position),
+                match.facts.is_copy,
                 -match.facts.time_ms,
                 match.facts.output_position,
             ),
@@ -453,12 +502,21 @@ class TextIndex:
         return [GroupFacts(*fields) for fields in self._facts_in_order(query, "newest", limit)]
 
     def copies_of(
-        self, position: str, limit: int, *, is_oldest_first: bool = False
+        self,
+        position: str,
+        limit: int,
+        *,
+        is_oldest_first: bool = False,
+        are_released: bool = False,
     ) -> list[TextFacts]:
-        """Return the copies in a group, the newest first. With `is_oldest_first` the oldest first; copies
-        without a time are then left out.
+        """Return the copies in a group, or (with `are_released`) the former copies that an operator
+        released, the newest first. With `is_oldest_first` the oldest first; copies without a time are
+        then left out.
         """
-        query = self._term("group", position)
+        query = self._both(
+            self._term("group", position),
+            self._term("kind", _RELEASED if are_released else _COPY),
+        )
         if is_oldest_first:
             query = self._both(query, self._in_time_range(1, TIME_MS_MAX))
         return [

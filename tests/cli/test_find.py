@@ -53,6 +53,20 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
             id=f"https://b.example/{offset}",
         )
         engine.add_text(one._replace(time_ms=copy.time_ms + offset), ["other"])
+    released = copy._replace(output_position="duplicates-2@9", source_position="documents-0@9")
+    engine.add_text(released._replace(group_position="documents-0@5", id="released"), ["other"])
+    engine.add_text(
+        TextFacts(
+            "unique-0@9",
+            "released",
+            copy.time_ms,
+            50,
+            "unique",
+            "released",
+            source_position="documents-0@9",
+        ),
+        ["other"],
+    )
     engine.commit(EngineCheckpoint({}, {}))
     place = Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT})
     token = tmp_path / "token"
@@ -169,9 +183,10 @@ def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
     said = " ".join((shown.out + shown.err).split())
     assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, True]
     assert (
-        "kept was kept and has 2 copies; it was fetched again 1 time. Shown: 1 to 2 of 3 pages "
-        "(--page, --limit). Its position is documents-0@5."
+        "kept was kept and has 2 copies; it was fetched again 1 time; an operator released 1 other. "
+        "Shown: 1 to 2 of 3 pages (--page, --limit). Its position is documents-0@5."
     ) in said
+    assert "unique-0@9" in said
     rest = ask("group", "documents-0@5", "--limit", "2", "--page", "2")
     said = " ".join((rest.out + rest.err).split())
     assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [True, False, False]

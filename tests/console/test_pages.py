@@ -1048,6 +1048,30 @@ def test_a_released_decision_says_so() -> None:
     assert "Command to release it" not in page
 
 
+def test_a_released_copy_is_marked_in_its_group() -> None:
+    """Among the copies, but it is not counted as one; also where it is the only one."""
+    known = group()
+    assert known is not None
+    released = replace(known.members[0], output_position="unique-0@77", reason="released")
+    given = {"released": 1, "released_members": (released,), "counted": 4}
+    page = shown(GROUP, group=partial(group, **given))
+    assert "It has 3 copies, 9.0 kB in total. 1 former copy was released by an operator." in page
+    assert "The log counted" not in page
+    assert '<span class="key r-released"></span>released</td>' in page
+    assert 'href="decision?position=unique-0%4077"' in page
+    (row,) = [
+        row
+        for row in csv.DictReader(
+            io.StringIO(shown(GROUP.replace("group?", "group.csv?"), group=partial(group, **given)))
+        )
+        if row["reason"] == "released"
+    ]
+    assert row["output_position"] == "unique-0@77"
+    alone = shown(GROUP, group=partial(group, **given, copies=0, members=(), earliest=None))
+    assert "No copies of it are known. 1 former copy was released" in alone
+    assert '<span class="key r-released"></span>released</td>' in alone
+
+
 def test_a_list_leads_on() -> None:
     """To the kept page of a copy, to a host's duplicates, and it says from where on texts are
     copies."""

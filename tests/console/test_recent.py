@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stream_dedup.console.recent_decisions import MINUTES, Recent, filter_of
@@ -144,3 +146,21 @@ def test_hosts_are_those_of_the_decisions() -> None:
     wasted = [one.bytes_wasted for one in hosts]
     assert wasted == sorted(wasted, reverse=True)
     assert all(wasted)
+
+
+def test_a_released_copy_counts_once_for_its_host() -> None:
+    """As a kept document; another copy stays one."""
+    recent = Recent()
+    copies = [
+        decision(place, "near", host="a.example", size=100, source_position=f"documents-0@{place}")
+        for place in (1, 2)
+    ]
+    release = replace(
+        copies[0], output_position="unique-0@9", verdict="unique", reason="released", size=100
+    )
+    recent.add([*copies, release])
+    (figures,) = recent.hosts()
+    assert (figures.documents, figures.duplicates, figures.bytes, figures.bytes_wasted) == (
+        *(2, 1),
+        *(200, 100),
+    )

@@ -204,3 +204,13 @@ def test_the_size_of_a_row_is_bounded() -> None:
         row.count(dropped(number, page=number // 2))
     assert len(row.pages) == 100
     assert len(row.encode()) < 30_000
+
+
+def test_a_released_document_is_no_other_document() -> None:
+    """Its first record was counted; it is a change of the host."""
+    ledger = HostLedger(10)
+    ledger.count("a.example", record(0, "near", partition="duplicates-0"))
+    ledger.count("a.example", record(0, "released", time_ms=NOW_MS + 1000))
+    value = signals(ledger)
+    assert (value["documents"], value["bytes"], value["near"]) == (1, 1_000, 1)
+    assert value["last_change"] is not None

@@ -260,17 +260,34 @@ def test_older_copies_exact_ones_and_releases_are_known(place: Finder, engine: T
     given = ("duplicates-0@2", "https://e.example/1", 999, 99, "duplicate", "exact", None)
     copy = TextFacts(*given, "documents-0@0", KEPT, source_position="documents-0@7")
     engine.add_text(copy, (), "", ["e.example", "a.example"])
-    assert place.released_position("documents-0@7") == ""
-    released = TextFacts("unique-0@9", copy.id, 1010, 99, "unique", "released")
-    engine.add_text(released._replace(source_position="documents-0@7"), ())
     engine.commit(EngineCheckpoint({}, {}))
-
+    assert place.released_position("documents-0@7") == ""
     (pair,) = place.host_pairs("").pairs
     assert (pair.example, pair.is_older_than_kept) == ("duplicates-0@2", True)
     group = place.group(KEPT)
     assert group is not None
     assert (group.earliest and group.earliest.similarity, group.hosts) == (1.0, 4)
+
+    released = TextFacts("unique-0@9", copy.id, 1010, 99, "unique", "released")
+    engine.add_text(released._replace(source_position="documents-0@7"), ())
+    engine.commit(EngineCheckpoint({}, {}))
     assert place.released_position("documents-0@7") == "unique-0@9"
+    assert place.host_pairs("").pairs == ()
+    for named in (KEPT, "unique-0@9", "duplicates-0@2", "documents-0@7", copy.id):
+        group = place.group(named)
+        assert group is not None, named
+        assert (group.copies, group.released, len(group.members), group.hosts) == (2, 1, 2, 3)
+        (member,) = group.released_members
+        assert (member.output_position, member.reason) == ("unique-0@9", "released")
+    second = place.group(KEPT, 1, 1)
+    assert second is not None
+    assert second.released_members == (), "they are listed on the first page"
+    own = copy._replace(output_position="duplicates-0@3", source_position="documents-0@8")
+    engine.add_text(own._replace(group_position="documents-0@7", id="copy of it"), ())
+    engine.commit(EngineCheckpoint({}, {}))
+    group = place.group("unique-0@9")
+    assert group is not None
+    assert (group.position, group.copies) == ("documents-0@7", 1)
 
 
 def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None:

@@ -23,11 +23,19 @@ import pytest
 
 from bench.prose import Dice
 from stream_dedup.console.values import HostPair
-from stream_dedup.domain.document import Message, digest_id
+from stream_dedup.domain.document import (
+    LogPlace,
+    Message,
+    Position,
+    Reason,
+    digest_id,
+)
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.inputs import claim_checks
+from stream_dedup.log import headers
 from stream_dedup.log.records import Control, encode_control
+from stream_dedup.log.schema import Judgement
 from stream_dedup.search import output_texts
 from stream_dedup.search import role as search_role
 from stream_dedup.search.finding import Finder
@@ -439,6 +447,24 @@ def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
     assert (group.best.id, group.best.better) == ("longer", "longest")
     better = dict.fromkeys(("longer", "long", "damaged"), "longest") | {"same": ""}
     assert {one.id: one.better for one in group.members} == better
+
+
+def test_a_release_is_known_by_its_headers(tmp_path: Path) -> None:
+    """It has the source position of its copy, whose record remains."""
+    outputs = MemoryOutputs()
+    for number in (1, 2):
+        own = copy_of(3, position=f"documents-1@{number}")
+        outputs.write("duplicates", 0, b"copy%d" % number, "quick brown fox", own)
+    place = Position("documents", b"", 1, 1)
+    judgement = Judgement(Reason.RELEASED, LogPlace(9, 0))
+    release = headers.of_verdict(place, "recipe", None, judgement)
+    outputs.write("unique", 1, b"copy1", "quick brown fox", release)
+
+    group = run_until_ready(outputs, tmp_path, lambda finder: finder.group("documents-0@3"))
+
+    assert (group.copies, group.released, [one.id for one in group.members]) == (1, 1, ["copy2"])
+    (released,) = group.released_members
+    assert (released.output_position, released.reason) == ("unique-1@0", "released")
 
 
 def test_hosts_are_paired_by_the_ids_of_copy_and_kept_document(tmp_path: Path) -> None:

@@ -291,6 +291,51 @@ def test_a_page_that_is_fetched_again_is_no_copy(make_engine: MakeEngine) -> Non
     assert engine.groups("largest", 9) == []
 
 
+@pytest.mark.parametrize("commits", [False, True])
+@pytest.mark.parametrize("is_release_first", [False, True])
+def test_a_released_copy_counts_once_as_a_kept_document(
+    make_engine: MakeEngine, is_release_first: bool, commits: bool
+) -> None:
+    """In whichever order its two records are read; the group knows it, also without another copy,
+    and until it is forgotten."""
+    engine = make_engine()
+    group = {"group_position": "documents-0@9", "kept_id": "kept", "verdict": "duplicate"}
+    copy = facts(1, source_position="documents-0@1", reason="near", similarity=0.7, **group)
+    copy = copy._replace(output_position="duplicates-0@1", better="longest")
+    release = facts(1, source_position="documents-0@1", reason="released")
+    other = facts(2, source_position="documents-0@2", reason="near", **group)
+    records = [release, copy] if is_release_first else [copy, release]
+    for record in (records[0], other, records[1]):
+        hosts = ["b.example", "a.example"] if record.is_copy else ()
+        engine.add_text(record, ["one"], key_of(record.id.encode()), hosts)
+        if commits:
+            engine.commit(PLACE)
+    engine.commit(PLACE)
+
+    found = engine.find(SearchQuery((("one",),), 1), 9)
+    joined = release._replace(group_position="documents-0@9", similarity=0.7)
+    assert [one.facts.output_position for one in found] == ["unique-0@1", "unique-0@2"]
+    assert [found[0].facts, engine.facts_at("duplicates-0@1")] == [joined, joined]
+    assert engine.kept_at("documents-0@1") == [joined]
+    assert engine.copies_of("documents-0@9", 9, are_released=True) == [joined]
+    assert [one.id for one in engine.copies_of("documents-0@9", 9)] == ["id2"]
+    assert engine.best_of("documents-0@9") is None
+    assert [one.copies for one in engine.host_pairs("", 9)] == [1]
+    kept = engine.group("documents-0@9")
+    assert kept is not None
+    assert (kept.copies, kept.released, kept.bytes_wasted, kept.id) == (1, 1, 10, "kept")
+
+    engine.forget(forgotten_id("id2", 9))
+    engine.commit(PLACE)
+    kept = engine.group("documents-0@9")
+    assert kept is not None
+    assert (kept.copies, kept.released, kept.bytes_wasted) == (0, 1, 0)
+    assert (engine.groups("largest", 9), engine.host_pairs("", 9)) == ([], [])
+    engine.forget(forgotten_id("id1", 9))
+    engine.commit(PLACE)
+    assert (engine.group("documents-0@9"), engine.documents) == (None, 0)
+
+
 def test_which_hosts_copied_which_is_counted_among_all_documents(
     make_engine: MakeEngine,
 ) -> None:
