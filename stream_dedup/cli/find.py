@@ -61,9 +61,7 @@ def find_command(
 ) -> int:
     """Find the documents that contain all or most of a sentence or two."""
     if as_csv and as_json:
-        raise InputError(
-            "Documents are printed as CSV or as JSON; use only one of --csv and --json."
-        )
+        raise InputError("Print documents as CSV or JSON: use only one of --csv and --json.")
     text = str(read_text(settings, target, as_text=as_text).text)
     path = client.find_path(limit, page, order, host=host, min_share=min_share, as_csv=as_csv)
     answer = client.ask_search(settings, search, path, text.encode("utf-8", "replace"))
