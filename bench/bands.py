@@ -1,12 +1,12 @@
-"""Documents and drops by how alike a document is to the nearest one that was kept before it, by the
-exact Jaccard.
+"""Count documents and drops by the exact Jaccard similarity of a document to the nearest one that was
+kept before it.
 
-A drop says little by itself: below 0.5 it is false, from 0.65 on the default plan means it, and in
-between lies what the plan should keep and may take. So each document of a stream is counted in the
+The number of drops alone says little: a drop below 0.5 is false, one from 0.65 is intended by the
+default plan, and between them both are acceptable. So each document of a stream is counted in the
 band of its nearest document among those kept before.
 
-Invariants: a document is counted once, in one band; what is nearest depends on what was kept, so on
-the verdicts before it.
+Invariants: a document is counted once, in one band; which document is nearest depends on the
+verdicts before it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""The yardstick: a program that copies `documents` to `copy` exactly once and does nothing else.
+"""The baseline: a program that copies `documents` to `copy` exactly once and does nothing else.
 
-It uses the worker's own clients in the worker's own order (take, write, offsets, commit), so that
-the difference to the whole path is what the filter does, not how Kafka is used; but it writes as
-any program with confluent-kafka does, a call for each record, and not in bulk. It is a child
-process like a worker, for the same reason.
+It uses the worker's clients in the worker's order (consume, produce, send offsets, commit), so that
+the difference between both is the cost of the filter, not of Kafka. Unlike the worker, it writes
+with one call for each record, as usual with confluent-kafka. Like a worker, it is a child process.
 
-Invariants: each record is copied at the offset that its partition has come to, so what was taken of
-a partition before it moved is left to its new owner; between two calls nothing is in flight, so
-partitions may move at any time. A transaction during which they moved is aborted by Kafka, and its
-records are read again; any other abort ends the program, because a measurement with aborts would
-measure something else.
+Invariants: each record is copied at the next offset of its partition, so records of a partition
+that moved are left to its new owner; nothing is in flight between two calls, so partitions can move
+at any time. Kafka aborts a transaction during which they moved, and its records are read again; any
+other abort ends the program, because the measurement would be wrong.
 """
 
 from __future__ import annotations

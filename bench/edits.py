@@ -1,10 +1,9 @@
-"""What an editor, an abridger or a scanner makes of a text, by its length: how much of it is found.
+"""Measure how much of edited, abridged and scanned copies of a text is found, by the text's length.
 
-Real sentences of one language are put together to texts of a wanted length, each text from one
-document that is like no other. Of each come: the text under another headline and with another end
-(`agency`: the first sentence and the last two are another's), its first 60 % (`abridged`), and the
-text with 2 % of its letters misread (`scanned`). All texts go through the index, and then what came
-of them.
+Texts of a given length are composed of real sentences, each text of one document that is similar to
+no other. Each text has three copies: under another headline and with another end (`agency`: the
+first sentence and the last two are replaced), its first 60 % (`abridged`), and with 2 % of its
+letters misread (`scanned`). All texts are added to the index before their copies.
 
 Invariants: everything follows from the seed and the corpora; Jaccards are exact, by `truth`.
 """

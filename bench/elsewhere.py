@@ -1,11 +1,11 @@
-"""How fast a worker prepares records whose texts lie elsewhere, beside the same texts inside the
-records.
+"""Measure how fast a worker prepares records whose texts must be fetched, compared with records that
+contain the same texts.
 
     python -m bench.elsewhere [--documents 8000] [--fetches 64] [--fetches 256]
 
-A web server in a process of its own answers each request after 2, 20 or 200 ms. What is timed is
-`Preparer.prepare`: decode, fetch, fingerprint, pack; without Kafka and index, which fetching does
-not touch. Best of three.
+A web server in a separate process answers each request after 2, 20 or 200 ms. Timed is
+`Preparer.prepare` (decode, fetch, fingerprint, pack), without Kafka and index, which fetching does
+not affect. The result is the best of three runs.
 """
 
 from __future__ import annotations

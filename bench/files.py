@@ -1,13 +1,14 @@
 """`bench files`: near-duplicates in one file, by `stream-dedup check` and by other programs, each
-in a process of its own.
+in a separate process.
 
-The file is made up: words drawn by the law of Zipf and Mandelbrot, every second one from a few that
-follow the word before it, so that texts share phrases. A tenth of the documents are copies of an
-earlier one, with some words changed. How alike they are, by their runs of three words, is computed:
-from .8 on it must be dropped, from .5 to .8 it may be. All others must be kept.
+The file is generated: words are drawn by the law of Zipf and Mandelbrot, and every second word is
+one of a few that follow the word before it, so that texts share phrases. A tenth of the documents
+are copies of an earlier one, with some words changed. Their exact similarity, by runs of three
+words, is known: from .8 on a copy must be dropped, from .5 to .8 it may be. All other documents
+must be kept.
 
-Invariants: the same numbers make the same file; what is measured of a process is all that it does,
-from its start to its end.
+Invariants: the same numbers generate the same file; a process is measured from its start to its
+end.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What must be judged of each document of a `Stream`, and whether it was.
+"""Compute the right verdict on each document of a `Stream`, and compare the index's verdicts with it.
 
-In a long stream some documents are near an earlier one that nobody planted. Such a verdict is right
-if the two texts, made again from their numbers, are within the plan's reach at the distance that
-the verdict states.
+In a long stream some documents are near an earlier one by chance. A verdict that names such a
+document is right if the two fingerprints, generated again from their numbers, are within the plan's
+threshold at the distance that the verdict states.
 
-Invariant: every answer is either what was planted, or so explained; anything else counts as missed,
-or ends the run.
+Invariant: every answer is either the planted one or explained in this way; any other answer counts
+as missed, or ends the run.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How old a record is when a `read_committed` reader sees it in an output, at a steady rate of
-records.
+"""Measure the age of a record when a `read_committed` consumer receives it from an output, at a
+constant rate of records.
 
-Invariants: records are sent by the clock, whether or not earlier ones have come out, and each
-carries the time at which it was due: a stall of sender, broker or filter makes all records behind
-it older, and none is left out of the figures. Records go to the partitions in turn, and the ages
-are those of one partition: a reader of all would take a third of a core of the two that are
-measured, and a filter's readers have machines of their own.
+Invariants: records are sent by the clock, whether or not earlier ones were delivered, and each
+contains the time at which it was due; so a stall of producer, broker or filter makes all records
+behind it older, and none is left out. Records are sent to the partitions in turn, and the ages are
+those of one partition, because a consumer of all would use a third of a core of the machine that is
+measured.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What stands around a measurement of `bench path`: the machine, bytes on disk and loopback, a log
-that holds documents.
+"""The environment of a measurement of `bench path`: the machine, bytes on disk and loopback, a log that
+already contains documents.
 
-What figures depend on besides the program are cores, memory, libraries, and how busy the machine
-was before. Entries that are there before the measured documents come are `bench index`'s stream:
-prints of random bits, of a topic that nobody reads, with ids as long as those of web pages. Every
-search meets them, but no measured document is near one.
+Figures also depend on cores, memory, libraries and the load of the machine before. Entries that are
+in the index before the measured documents are those of `bench index`: random fingerprints of a
+topic that nobody reads, with ids as long as those of web pages. Every look-up reads them, but no
+measured document is near one.
 
-Invariants: what cannot be seen is absent, never zero; sizes are those of Kafka's log segments, not
-of its index files, which it makes larger than what is in them. A log begins with the declaration
-that the worker itself would have written.
+Invariants: a value that cannot be measured is absent, never zero; sizes are those of Kafka's log
+segments, without the preallocated index files. A log begins with the declaration that a worker
+would have written.
 """
 
 from __future__ import annotations

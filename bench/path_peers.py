@@ -1,12 +1,12 @@
-"""Other programs that copy a topic, beside the filter in the rounds of `bench path`: which are
-here, and how they are started.
+"""Other programs that copy a topic, measured in the rounds of `bench path`: which are installed, and
+how to start them.
 
 A peer is a script in `peers/` of the source folder: `SCRIPT BOOTSTRAP DOCUMENTS COPY GROUP
-TRANSACTION_DOCUMENTS`, until its standard input ends. It is watched from outside like the copy: by
-its group's committed offsets.
+TRANSACTION_DOCUMENTS`, which runs until its standard input ends. Like the copy, it is measured by
+the committed offsets of its group.
 
-Invariants: no peer is imported by this process; one that is not here is named with the remedy,
-never left out silently.
+Invariants: this process imports no peer; a peer that is not installed is reported together with the
+command that installs it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`python -m bench.readers`: how old documents leave while people read in a console, beside the
-same without them.
+"""`python -m bench.readers`: measure the latency of documents while people use a console, compared
+with the latency without them.
 
-Invariants: a round measures both, in turn which of them first; a reader opens a page every
-`PAUSE_SECONDS`, one decision with its texts among them, and a page that is not answered with 200
-ends the measurement.
+Invariants: a round measures both, alternating which is first; a reader opens a page every
+`PAUSE_SECONDS`, among them a decision with its texts, and a page without status 200 ends the
+measurement.
 """
 
 from __future__ import annotations

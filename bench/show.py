@@ -1,5 +1,5 @@
-"""What the commands `bench ...` share: tables, JSON and the other programs. What is measured, and
-how, is in `bench/`.
+"""Shared code of the commands `bench ...`: tables, JSON and other programs. The measurements are in
+`bench/`.
 """
 
 from __future__ import annotations

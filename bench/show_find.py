@@ -1,4 +1,4 @@
-"""`bench find`: how fast, and how surely, texts that hold a clue are found."""
+"""`bench find`: the speed and recall of searches for texts that contain a query."""
 
 from __future__ import annotations
 

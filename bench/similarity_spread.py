@@ -1,9 +1,8 @@
-"""How near the documents of `bench index` are to each other, beside real texts that are distinct:
-what a look-up looks up.
+"""Compare how similar the documents of `bench index` are to each other with real, distinct texts.
 
-Texts count as distinct if of any two at most half of the values of their sketches are equal, and
-more bits of their prints differ than `bands` allows. They come in an order drawn by lot, in
-batches, because those of one batch are compared otherwise.
+Texts count as distinct if, for each two of them, at most half of their sketch values are equal, and
+more bits of their fingerprints differ than `bands` allows. They are added in random order, in
+batches, because documents of one batch are compared in another way.
 """
 
 from __future__ import annotations

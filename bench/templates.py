@@ -1,13 +1,12 @@
-"""Hard negatives: pages of one site, which share everything but what they say.
+"""Hard negatives: pages of one site, which share everything except their article.
 
 A site has a navigation bar, a side column of teasers and a footer, equal on all its pages; the body
-is an article of its own. How long the boilerplate is, beside the article, is drawn anew for each
-site, so that pages of one site come to a Jaccard of about 0.1 to 0.5. Words are those of the
+is a separate article. The length of the boilerplate relative to the article is random for each
+site, so that pages of one site have a Jaccard of about 0.1 to 0.5. Words are those of the
 mini-crawl (`prose`).
 
 Invariants: a seed gives the same pages on every Python; no two pages have a Jaccard of 0.5 or more,
-by the exact measure (`truth`): a page that would is left out, so every page is a negative
-whatever was generated before it.
+by the exact measure (`truth`), because such pages are left out, so every page is a negative.
 """
 
 from __future__ import annotations

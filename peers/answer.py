@@ -1,10 +1,10 @@
-"""Other near-duplicate programs, asked over standard input and output: see `bench/peers.py` for the
-lines.
+"""Other near-duplicate programs, called over standard input and output; `bench/peers.py` describes
+the lines.
 
-Runs in `.venv-peers` and imports nothing of stream_dedup. Each program is used by its documented
-defaults; where it leaves the features to its user (datasketch, gaoya), it gets the very features
-that the truth is measured by: word 3-grams, or character 5-grams in Chinese and Japanese. That is
-its best case. Texts of the two kinds are never compared then.
+Runs in `.venv-peers` and imports nothing of stream_dedup. Each program runs with its documented
+defaults. If it leaves the features to its user (datasketch, gaoya), it gets the features of the
+truth: word 3-grams, or character 5-grams in Chinese and Japanese. That is its best case. Texts of
+the two kinds are never compared then.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """confluent-kafka copies a topic at least once: one of the programs that `bench path --peers`
-measures the filter against.
+compares with the filter.
 
 Imports nothing of stream_dedup: `copy_plain.py BOOTSTRAP DOCUMENTS COPY GROUP
-TRANSACTION_DOCUMENTS`, until standard input ends. It is the usual loop without transactions: take
-so many records, produce them, flush, commit the offsets. A crash between the last two steps copies
-those records again; the difference to the exactly-once copy is what transactions cost.
+TRANSACTION_DOCUMENTS`, which runs until standard input ends. It is the usual loop without
+transactions: consume a batch, produce it, flush, commit the offsets. A crash between the last two
+steps copies the batch again; the difference to the exactly-once copy is the cost of transactions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Quix Streams copies a topic exactly once: one of the programs that `bench path --peers` measures
-the filter against.
+"""Quix Streams copies a topic exactly once: one of the programs that `bench path --peers` compares
+with the filter.
 
 Runs in `.venv-peers` and imports nothing of stream_dedup: `copy_quix.py BOOTSTRAP DOCUMENTS COPY
-GROUP TRANSACTION_DOCUMENTS`, until standard input ends. It is Quix as documented, values as bytes,
-with one setting for its good: a transaction holds as many documents as the copy's beside it,
-instead of what comes within five seconds.
+GROUP TRANSACTION_DOCUMENTS`, which runs until standard input ends. Quix runs as documented, with
+values as bytes and one setting in its favour: a transaction contains as many documents as those of
+the copy, instead of those of five seconds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""One program that drops near-duplicates, on one file of JSONL: python files.py METHOD FILE > rows
-that it drops, as JSON.
+"""Drop near-duplicates from one file of JSONL with another program: python files.py METHOD FILE
+prints the dropped rows as JSON.
 
 For `python -m bench files`. Runs in `.venv-peers` and imports nothing of stream_dedup. Each program
-works by its documented defaults at a threshold of 0.7, with its calls for many texts at once where
-it has such. Where it leaves the features to its user, it gets runs of three words, by which the
-truth is measured.
+runs with its documented defaults at a threshold of 0.7, with its calls for many texts at once if it
+has any. If it leaves the features to its user, it gets runs of three words, as in the truth.
 """
 
 from __future__ import annotations
