@@ -56,8 +56,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
-{{- /* What the pods get as environment: the chart's own settings, then those of the values, which win.
-       Numbers that values files write without quotes come as floating point: 30000000, not 3e+07. */ -}}
+{{- /* Environment variables of the pods: the chart's settings, overridden by those of the values.
+       Helm reads unquoted numbers as floating point; print them as 30000000, not as 3e+07. */ -}}
 {{- define "stream-dedup.settings" -}}
 {{- $name := include "stream-dedup.fullname" . -}}
 {{- $hosts := list (printf "%s-index" $name) (printf "%s-index-api" $name) (printf "%s-insights" $name) (printf "%s-search%s" $name (trimSuffix "/" .Values.console.path)) (printf "*.%s-index" $name) "*.svc" "*.svc.cluster.local" -}}
@@ -83,7 +83,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ toYaml $all }}
 {{- end -}}
 
-{{- /* The names that the product gives: `TopicNames.named` of ground/topics.py, and `group` of settings/settings.py. */ -}}
+{{- /* The product's default names: `TopicNames.named` in domain/topics.py, and `group` in settings/settings.py. */ -}}
 {{- define "stream-dedup.prefix" -}}
 {{- with (fromYaml (include "stream-dedup.settings" .)).STREAM_DEDUP_TOPIC_PREFIX -}}
 {{ . }}{{ if not (or (hasSuffix "." .) (hasSuffix "-" .)) }}.{{ end }}

@@ -1,6 +1,6 @@
-{{- /* The pod of a component, which every template below fills in:
+{{- /* The pod of a component, used by the template of each component:
        (dict "root" $ "role" NAME "values" KEY "container" YAML "env" YAML "mounts" YAML "volumes" YAML "grace" SECONDS
-             "keyed" BOOL "startup" PATH "nodes" RULE). Without "startup" it serves no port. */ -}}
+             "keyed" BOOL "startup" PATH "nodes" RULE). Without "startup" the pod serves no port. */ -}}
 {{- define "stream-dedup.pod" -}}
 {{- $root := .root -}}
 {{- $values := index $root.Values (.values | default .role) -}}
@@ -65,7 +65,7 @@ spec:
       {{- .container | nindent 6 }}
       env:
         {{- .env | nindent 8 }}
-        # Used only on a processor for which the image holds no compiled code.
+        # Used only on a processor for which the image contains no compiled kernels.
         - name: STREAM_DEDUP_CACHE_DIR
           value: /var/cache/stream-dedup
         {{- if .keyed }}
@@ -159,7 +159,7 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{- /* A volume of the component's own: (list $ NAME VALUES). One pod, not one node: the folder must never be open twice. */ -}}
+{{- /* A volume of the component: (list $ NAME VALUES). ReadWriteOncePod, because two pods must never open the same folder. */ -}}
 {{- define "stream-dedup.claim" -}}
 - metadata:
     name: {{ index . 1 }}
@@ -175,7 +175,7 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{- /* The head of a workload: (list $ ROLE KIND). */ -}}
+{{- /* The kind and metadata of a workload: (list $ ROLE KIND). */ -}}
 {{- define "stream-dedup.workload" -}}
 {{- $root := index . 0 -}}{{- $role := index . 1 -}}
 {{- $values := index $root.Values $role -}}
@@ -216,7 +216,7 @@ spec:
   clusterIP: None
   {{- end }}
   {{- if index . 4 }}
-  # A pod that is not ready is the one to ask what it waits for.
+  # A pod that is not ready must be reachable, because it reports what it waits for.
   publishNotReadyAddresses: true
   {{- end }}
   selector:
