@@ -66,8 +66,8 @@ class Contents:
             yield rows, ids
         if count != self.meta.live:
             raise FormatError(
-                f"The index volume holds {count} live entries and should hold {self.meta.live}; "
-                "give the index an empty volume, and it is rebuilt."
+                f"The index volume contains {count} live entries instead of {self.meta.live}. "
+                "Start the index with an empty volume; it is rebuilt from the log."
             )
 
 
@@ -93,14 +93,16 @@ def read(store: Store) -> Contents:
     watermarks = list(store.scan(layout.PREFIX_WATERMARK))
     if [layout.number_of(key) for key, _ in watermarks] != list(range(len(sources))):
         raise FormatError(
-            "The index volume lacks the watermark or name of a source partition; rebuild it."
+            "The index volume does not contain the watermark or the name of a source partition. "
+            "Start the index with an empty volume; it is rebuilt from the log."
         )
     positions = Positions(sources, watermarks, store.scan(layout.PREFIX_CACHED))
     unanswered = [layout.number_of(key) for key, _ in store.scan(layout.PREFIX_ANSWER)]
     log_time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and log_time is None:
         raise FormatError(
-            "The index volume lacks the log time; give the index an empty volume to rebuild it."
+            "The index volume does not contain the log time. Start the index with an empty "
+            "volume; it is rebuilt from the log."
         )
     state = IndexState(
         sources=sources,
@@ -139,13 +141,15 @@ def _check_is_index(store: Store, format_value: bytes | None, raw_meta: bytes | 
     if format_value is None:
         if next(iter(store.scan(b"")), None) is not None:
             raise FormatError(
-                "The volume holds data that no index wrote; point the index at an empty directory."
+                "The volume contains data that no index wrote. Start the index with an empty "
+                "directory."
             )
         return
     layout.check_format(format_value)
     if raw_meta is None:
         raise FormatError(
-            "The index volume lacks its meta value; give the index an empty volume to rebuild it."
+            "The index volume does not contain its meta value. Start the index with an empty "
+            "volume; it is rebuilt from the log."
         )
 
 
@@ -170,9 +174,7 @@ def _decode_declared(value: bytes) -> tuple[Declaration, RulesInForce, list[tupl
     format_number = fields.pop("format_in_force", FIRST_FORMAT)
     if isinstance(format_number, int) and format_number > max(FORMATS):
         raise OtherFormatError(
-            format_error_message(
-                "What the index volume was written of", format_number, FORMATS, UPGRADE
-            )
+            format_error_message("The index volume's declaration", format_number, FORMATS, UPGRADE)
         )
     try:
         plan = Plan.from_fields(fields.pop("plan_in_force", None))
@@ -183,5 +185,6 @@ def _decode_declared(value: bytes) -> tuple[Declaration, RulesInForce, list[tupl
         return Declaration.from_fields(fields), in_force, past_plans
     except ConfigurationError as error:
         raise FormatError(
-            "The volume's declaration of recipe and plan is damaged; rebuild it."
+            "The index volume's declaration of recipe and plan is damaged. Start the index with "
+            "an empty volume; it is rebuilt from the log."
         ) from error

@@ -158,16 +158,18 @@ class LogIndex:
         if self._log is None:
             if self._applied:
                 raise InvariantError(
-                    "The index applied records of a log that was not named; call bind() first."
+                    "The index applied records before bind() named their log; this is an "
+                    "internal error."
                 )
             self._writes.put(layout.KEY_LOG, log.encode("utf-8"))
             self.flush()
             self._log = log
         elif self._log != log:
             raise ConfigurationError(
-                f"The index volume follows the log {self._log!r}, and this is {log!r}: the topic "
-                "was created again, or the volume belongs to another cluster. Give the index the "
-                "volume of this log, or an empty one to rebuild."
+                f"The index volume belongs to the log {self._log!r}, but the log of this cluster "
+                f"is {log!r}: the topic was created again, or the volume belongs to another "
+                "cluster. Start the index with the volume of this log, or with an empty one; it "
+                "is then rebuilt from the log."
             )
 
     def apply(self, records: Sequence[tuple[int, int, bytes | None]]) -> list[tuple[int, bytes]]:
@@ -288,8 +290,8 @@ class LogIndex:
             state, neighbours, entries = self._state, self._state.neighbours, self._state.entries
             if state.declared is None or state.plan is None:
                 raise ConfigurationError(
-                    "No record of the log declares a recipe yet, so nothing can be looked up in "
-                    "this index."
+                    "The log is empty, so the index contains no documents. Try again after the "
+                    "first worker has started."
                 )
             plan = state.plan if similarity is None else state.plan.with_similarity(similarity)
             is_short = features < state.declared.floor
@@ -410,10 +412,7 @@ class LogIndex:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise StoreError(
-                f"The index cannot continue: {self._failure} Open it again; it resumes from its "
-                "volume."
-            )
+            raise StoreError(f"The index has stopped: {self._failure}")
 
     def _write(self) -> None:
         writes = self._writes

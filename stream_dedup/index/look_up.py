@@ -67,8 +67,8 @@ def check_limbs(tables: Neighbours, limbs: Sequence[int]) -> NDArray[np.uint64]:
     limb_array = np.array(limbs, np.uint64)
     if limb_array.shape != (tables.limbs,):
         raise ConfigurationError(
-            f"The index contains prints of {tables.limbs * 64} bits, and {len(limb_array) * 64} "
-            "were asked for; use the recipe that its log declares."
+            f"The index contains fingerprints of {tables.limbs * 64} bits, but the request has "
+            f"one of {len(limb_array) * 64}. Use the recipe that the log declares."
         )
     return limb_array
 
@@ -82,8 +82,8 @@ def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
     """
     if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.sketch_bytes:
         raise ConfigurationError(
-            f"The index contains sketches of {tables.sketch_bytes} bytes, and one of {len(sketch)} was "
-            "asked for; send the sketch that the recipe of its log makes of the text."
+            f"The index contains sketches of {tables.sketch_bytes} bytes, but the request has one "
+            f"of {len(sketch)}. Use the recipe that the log declares."
         )
 
 

@@ -78,7 +78,7 @@ def _entry(distance: int, entry: Entry, plan: Plan, query: Query) -> dict[str, A
         "distance": distance,
         "similarity": None if similarity is None else similarity / 100,
         "is_copy": is_copy,
-        "why": reason,
+        "explanation": reason,
         "time": rfc3339(entry.time_ms),
         "log": str(entry.decided),
         "fingerprint": f"{entry.print:032x}",

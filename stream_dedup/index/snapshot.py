@@ -180,7 +180,8 @@ def take(
     storage = storage_at(place)
     if volume.resolve() in (Path(storage.where).resolve(), *Path(storage.where).resolve().parents):
         raise InputError(
-            f"{storage.where} is within the volume, and would be lost with it; name another place."
+            f"{storage.where} is inside the index volume, so the snapshot would be lost with the "
+            "volume; name another place."
         )
     with _lock_volume(volume):
         earlier = list(complete_snapshots(storage))
@@ -199,7 +200,7 @@ def take(
             sent_bytes, files = _copy_files(storage, volume, name, earlier, advance)
             if dt.datetime.now(dt.UTC) - started > _TAKING_TIME_MAX - dt.timedelta(hours=1):
                 raise StoreError(
-                    f"Writing a snapshot to {storage.where} took a day, so it was abandoned; use a "
+                    f"Writing a snapshot to {storage.where} took a day and was stopped; use a "
                     "place with a faster connection."
                 )
             manifest = replace(manifest, files=tuple(files))
@@ -279,13 +280,13 @@ def request_snapshot(volume: Path, place: Path | str, wait_seconds: float) -> Sn
         announced = (volume / _PLACE_FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigurationError(
-            f"The index that has {volume} open takes no snapshots. Restart it with "
-            f"STREAM_DEDUP_SNAPSHOTS={place}, or stop it and repeat this command."
+            f"The running index of {volume} takes no snapshots. Restart it with "
+            f"STREAM_DEDUP_SNAPSHOTS={place}, or stop it and run this command again."
         ) from None
     if announced != _absolute(place):
         raise ConfigurationError(
-            f"The index that has {volume} open puts its snapshots in {announced}, not in "
-            f"{_absolute(place)}. Name that place, or stop the index and repeat this command."
+            f"The running index of {volume} writes its snapshots to {announced}, not to "
+            f"{_absolute(place)}. Name that place, or stop the index and run this command again."
         )
     storage = storage_at(place)
     earlier = set(_names(storage))
@@ -300,8 +301,8 @@ def request_snapshot(volume: Path, place: Path | str, wait_seconds: float) -> Sn
     finally:
         (volume / REQUEST_FILE).unlink(missing_ok=True)
     raise StoreError(
-        f"The index that has {volume} open brought no snapshot to {storage.where} within "
-        f"{wait_seconds:g} s; its log says why."
+        f"The running index of {volume} did not complete a snapshot in {storage.where} within "
+        f"{wait_seconds:g} s. See the index's log."
     )
 
 
@@ -318,7 +319,7 @@ def _lock_volume(volume: Path) -> Iterator[None]:
     """Hold RocksDB's lock on a volume."""
     with (volume / _LOCK_OF_ROCKSDB).open("a") as file:
         if not _lock(file):
-            raise StoreError(f"The volume {volume} is open in an index that runs.")
+            raise StoreError(f"The volume {volume} is open in a running index.")
         yield
 
 
@@ -329,15 +330,15 @@ def _contents(volume: Path) -> Iterator[contents.Contents]:
         state = contents.read(store)
         if state.log is None:
             raise StoreError(
-                "The volume follows no log yet, so there is nothing to snapshot; let its index "
-                "start once."
+                "The index volume contains no log records yet, so there is nothing to copy. "
+                "Start its index once."
             )
         yield state
     except OtherFormatError:
         raise
     except FormatError as error:
         raise VolumeError(
-            f"The volume is damaged, and no snapshot of it was taken: {error}"
+            f"The index volume is damaged, so no snapshot was taken: {error}"
         ) from error
     finally:
         store.close()
@@ -399,8 +400,8 @@ def _copy_files(
     for _, file in copied:
         if stored_sizes.get(file.name) != file.bytes:
             raise StoreError(
-                f"{storage.where} holds {stored_sizes.get(file.name, 0)} bytes of {file.name}, and was "
-                f"given {file.bytes}; no snapshot was taken."
+                f"{storage.where} contains {stored_sizes.get(file.name, 0)} bytes of {file.name}, "
+                f"but {file.bytes} were written; no snapshot was taken."
             )
     return sum(sent_bytes for sent_bytes, _ in copied), [file for _, file in copied]
 
@@ -425,7 +426,7 @@ def _prune(storage: Storage, log: str | None, keep: int) -> str:
             if manifest.log == log and kept_count > keep:
                 storage.remove(name)
     except StoreError as error:
-        return f"The snapshot is whole, and older ones were not removed. {error}"
+        return f"The snapshot is complete, but older ones were not removed. {error}"
     return ""
 
 
@@ -452,16 +453,18 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
     size = storage.sizes(name).get(MANIFEST)
     if size is None:
         raise InputError(
-            f"{path} holds no finished snapshot ({MANIFEST} is missing); name a place that `index "
-            "snapshot` wrote to."
+            f"{path} contains no complete snapshot ({MANIFEST} is missing); name a place that "
+            "`index checkpoint` wrote to."
         )
     try:
         if size > _MANIFEST_BYTES_MAX:
-            raise ValueError(f"it has {size} bytes, and {_MANIFEST_BYTES_MAX} is the most")
+            raise ValueError(f"it has {size} bytes; the limit is {_MANIFEST_BYTES_MAX}")
         fields = parse_json(b"".join(storage.parts(file, size)))
         is_whole = isinstance(fields, dict) and fields.pop("checksum", None) == _checksum(fields)
     except FileNotFoundError as error:
-        raise InputError(f"The snapshot {path} was removed meanwhile; name another.") from error
+        raise InputError(
+            f"The snapshot {path} was removed while it was read; name another."
+        ) from error
     except (ValueError, RecursionError) as error:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} cannot be read: {error}. Take another snapshot."
@@ -469,8 +472,8 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
     format_number = fields.get("format") if isinstance(fields, dict) else None
     if isinstance(format_number, int) and format_number > FORMAT:
         raise OtherFormatError(
-            f"The snapshot {path} is of format {printable(str(format_number), 40)}, and this "
-            f"program reads up to {FORMAT}; restore it with the version that took it "
+            f"The snapshot {path} has the format {printable(str(format_number), 40)}, but this "
+            f"version reads up to {FORMAT}. Restore it with the version that took it "
             f"({printable(str(fields.get('program')), 40)}) or a newer one."
         )
     if not is_whole:
@@ -483,8 +486,8 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         manifest.taken_at  # noqa: B018 - raises if it is not a time
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
         raise FormatError(
-            f"The manifest {path}/{MANIFEST} lacks what a manifest says ({error}); take another "
-            "snapshot."
+            f"The manifest {path}/{MANIFEST} has a missing or invalid field ({error}). Take "
+            "another snapshot."
         ) from error
     return manifest
 
@@ -501,19 +504,22 @@ def _check_file_list(files: Sequence[File], where: str) -> None:
     manifests = [name for name in listed if name.startswith("MANIFEST-")]
     current = f"{manifests[0]}\n".encode() if len(manifests) == 1 else b""
     if unknown_name is not None:
-        problem = f"{printable(unknown_name)!r} is not the name of a file of the index"
+        problem = f"{printable(unknown_name)!r} is not a file name of an index"
     elif len(listed) < len(files):
-        problem = "a name is there twice"
+        problem = "a name is listed twice"
     elif len(files) > _FILES_MAX:
-        problem = f"it has {len(files)} entries, and {_FILES_MAX} are the most"
+        problem = f"it has {len(files)} entries; the limit is {_FILES_MAX}"
     elif _MARKER_FILE not in listed or listed.get(_CURRENT) != File(
         _CURRENT, len(current), _blake2b(current).hexdigest()
     ):
-        problem = f"it lacks {_MARKER_FILE}, one MANIFEST, or a {_CURRENT} that names it"
+        problem = (
+            f"it does not contain {_MARKER_FILE}, exactly one MANIFEST, and a {_CURRENT} "
+            "that names this MANIFEST"
+        )
     else:
         return
     raise FormatError(
-        f"The list of files of {where} is not that of an index volume: {problem}. Take another "
+        f"The list of files in the manifest of {where} is invalid: {problem}. Take another "
         "snapshot."
     )
 
@@ -550,7 +556,8 @@ def restore(
     storage = storage_at(place)
     if name and not _NAME.fullmatch(name):
         raise InputError(
-            f"{printable(name)!r} is not the name of a snapshot; {storage.where} has some."
+            f"{printable(name)!r} is not the name of a snapshot; list the folders of "
+            f"{storage.where} for the names."
         )
     names = _finished_names(storage)
     if name is None and not names:
@@ -562,7 +569,9 @@ def restore(
         previous = next((earlier for earlier in names if earlier < restored_name), None)
         if previous is None:
             raise
-        raise type(error)(f"{error} The one before it: --snapshot {previous}") from error
+        raise type(error)(
+            f"{error} To restore the previous snapshot, use --snapshot {previous}"
+        ) from error
 
 
 def restore_any(
@@ -680,15 +689,17 @@ def _check_manifest(manifest: Manifest, log: str | None, where: str) -> None:
     """
     if manifest.volume_format != layout.VERSION:
         raise OtherFormatError(
-            f"The volume in {where} is of format version {manifest.volume_format}, and this "
-            f"program reads {layout.VERSION}; restore it with a version that writes it, such as "
-            f"{printable(manifest.program, 40)}, or let the index read the log."
+            f"The volume in {where} has the format {manifest.volume_format}, but this version "
+            f"reads {layout.VERSION}. Restore it with a version that writes this format, such as "
+            f"{printable(manifest.program, 40)}; or start the index with an empty volume, and it "
+            "is rebuilt from the log."
         )
     if log is not None and manifest.log != log:
         raise ConfigurationError(
-            f"The snapshot {where} follows the log {printable(str(manifest.log))!r}, and this is "
-            f"{log!r}: the topic was created again, or the snapshot belongs to another cluster. "
-            "Take a snapshot of an index of this log, or let the new one read the log."
+            f"The snapshot {where} belongs to the log {printable(str(manifest.log))!r}, but the "
+            f"log of this cluster is {log!r}: the topic was created again, or the snapshot "
+            "belongs to another cluster. Take a snapshot of an index of this log; or start the "
+            "index with an empty volume, and it is rebuilt from the log."
         )
 
 
@@ -703,20 +714,22 @@ def _check_sizes(files: Sequence[File], sizes: Mapping[str, int], where: str) ->
             raise _missing_file_error(where, file.name)
         if sizes[file.name] != file.bytes:
             raise _changed_file_error(
-                f"{where}/{VOLUME}/{file.name}", f"it has {sizes[file.name]} bytes"
+                f"{where}/{VOLUME}/{file.name}",
+                f"it has {sizes[file.name]} bytes instead of {file.bytes}",
             )
 
 
 def _missing_file_error(where: str, name: str) -> FormatError:
     return FormatError(
-        f"The snapshot {where} lacks its file {name}; take another one, or copy it again."
+        f"The snapshot {where} does not contain its file {name}. Take another snapshot, or copy "
+        "this one again."
     )
 
 
 def _changed_file_error(path: str, problem: str) -> FormatError:
     return FormatError(
-        f"The file {path} is not what it was when the snapshot was taken ({problem}); take another "
-        "snapshot, or copy it again."
+        f"The file {path} has changed since the snapshot was taken ({problem}). Take another "
+        "snapshot, or copy this one again."
     )
 
 
@@ -730,9 +743,8 @@ def _check_state(volume: Path, manifest: Manifest, where: str) -> None:
             for field in sorted(state_fields.keys() - {"program", "taken", "files"}):
                 if state_fields[field] != expected_fields[field]:
                     raise FormatError(
-                        f"the state read from them is not the one that was taken: its {field} is "
-                        f"{printable(str(state_fields[field]))}, and the manifest says "
-                        f"{printable(str(expected_fields[field]))}"
+                        f"their {field} is {printable(str(state_fields[field]))}, but that of the "
+                        f"manifest is {printable(str(expected_fields[field]))}"
                     )
             # Delete the stored answers: other replicas delivered them, and the restored index announces
             # the first offset that it answers. Delete the names of table files: a snapshot has none.
@@ -743,10 +755,16 @@ def _check_state(volume: Path, manifest: Manifest, where: str) -> None:
     except OtherFormatError:
         raise
     except (FormatError, VolumeError) as error:
-        error_class, hint = FormatError, "let the index read the log"
+        error_class, hint = (
+            FormatError,
+            ("start the index with an empty volume; it is rebuilt from the log"),
+        )
         if manifest.program != __version__:
             error_class = OtherFormatError
-            hint += f", or restore it with version {printable(manifest.program, 40)}"
+            hint += (
+                f". Version {printable(manifest.program, 40)}, which took the snapshot, can "
+                "also restore it"
+            )
         raise error_class(
             f"The files of the snapshot {where} match its list, but do not contain the state in "
             f"its manifest: {error}. Restore another one, or {hint}."
@@ -762,11 +780,11 @@ def _check_is_empty(directory: Path) -> None:
         names = sorted({file.name for file in directory.iterdir()} - set(_IGNORED_NAMES))
         if names:
             raise InputError(
-                f"An index is only put into an empty directory, and {directory} holds "
-                f"{', '.join(names[:3])}; name another, or empty this one first."
+                f"An index can only be restored to an empty directory, but {directory} contains "
+                f"{', '.join(names[:3])}. Name another directory, or empty this one."
             )
     elif directory.exists():
-        raise InputError(f"{directory} is not a directory; name an empty or a new one.")
+        raise InputError(f"{directory} is not a directory; name an empty directory or a new one.")
 
 
 def _digest(path: Path) -> str:

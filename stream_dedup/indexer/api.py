@@ -119,16 +119,16 @@ class IndexApi:
         if similarity is not None and index.plan is not None and not index.plan.needs_sketch:
             raise _RefusedError(
                 409,
-                f"The plan {index.plan.name} compares no sketches, so nothing has a similarity. Ask "
-                "without the parameter similarity.",
+                f"The plan {index.plan.name} compares no sketches, so documents have no "
+                "similarity. Leave out the parameter similarity.",
             )
         declared = index.declared
         if declared is not None and declared.recipe != recipe:
             raise _RefusedError(
                 409,
-                f"The print was made under the recipe {recipe!r:.100}, and this index holds prints "
-                f"of {declared.recipe!r}; they cannot be compared. Use the recipe and the key that "
-                "the workers have.",
+                f"The fingerprint has the recipe {recipe!r:.100}, but this index contains "
+                f"fingerprints of {declared.recipe!r}, and they cannot be compared. Use the "
+                "recipe and the key of the workers.",
             )
         document = Query(digest, sketch, Origin(site, title, id_crc))
         number = int(print_digits, 16)
@@ -137,7 +137,7 @@ class IndexApi:
             await asyncio.wait_for(self._lookups.acquire(), _WAIT_SECONDS)
         except TimeoutError:
             raise _RefusedError(
-                503, f"{LOOKUPS_MAX} look-ups are waiting already; try again."
+                503, f"{LOOKUPS_MAX} look-ups are already waiting; try again in a second."
             ) from None
         try:
             return await run_in_threadpool(

@@ -14,7 +14,7 @@ _CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
 _GAUGES = {
     "numbers_used": (
         "stream_dedup_index_numbers_used",
-        "Row numbers in use, of 4,294,967,280; at 4.2 billion an index without a window exits.",
+        "Row numbers used, of 4,294,967,280; at 4.2 billion an index without a window exits.",
     ),
     "bytes_on_disk": ("stream_dedup_index_size_bytes", "Bytes of the index on its volume."),
     "applied": (

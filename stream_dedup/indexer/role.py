@@ -141,7 +141,9 @@ class Indexer:
         api.serve(self._index)
         for reason in self._index.rebuild_reasons:
             self._logger.warning(
-                "rebuilt from the volume, which is slower and loses nothing", what=reason
+                "some files are rebuilt from the volume: the start takes longer, and nothing is "
+                "lost",
+                what=reason,
             )
         metrics.rebuilt_files.inc(len(self._index.rebuild_reasons))
         self._logger.info(
@@ -156,8 +158,8 @@ class Indexer:
         settings = self._settings
         if folder != settings.index_dir:
             self._logger.warning(
-                "the folder was created by a version with another layout, whose volume is kept. If "
-                "you will not roll back to that version, delete the other files of the folder",
+                "the folder was created by a version with another layout. Its volume is kept for "
+                "a rollback; if you do not need it, delete the other files of the folder",
                 volume=str(folder),
                 files=str(settings.index_dir),
             )
@@ -384,11 +386,11 @@ class Indexer:
         """
         if used > NUMBERS_MAX and self._index.window is None:
             raise ConfigurationError(
-                f"The index has numbered {used} kept documents of {ROWS_MAX}, and exits while it can "
-                "still apply an order. Nothing is lost, and documents wait. Let old documents expire "
-                "(`stream-dedup declare --window 365d`) and start the index again; or start a new "
-                "log under another topic_prefix, and seed it with the documents that matter "
-                "(`stream-dedup seed`)."
+                f"The index has used {used} of {ROWS_MAX} row numbers for kept documents, and "
+                "exits while it can still apply an order. Nothing is lost, but documents wait. "
+                "Let old documents expire (`stream-dedup declare --window 365d`) and start the "
+                "index again; or start a new log with another STREAM_DEDUP_TOPIC_PREFIX, and "
+                "seed it with the documents to keep (`stream-dedup seed`)."
             )
 
     def _report_replay(self, applied: int, now: float) -> None:
@@ -419,7 +421,7 @@ class Indexer:
         )
         if applied and self._index.declared is None:
             return False, (
-                f"applied up to log offset {applied}, and no record of {self._log} declares a "
+                f"applied up to log offset {applied}, but no record of {self._log} declares a "
                 f"recipe{suffix}"
             )
         return True, f"applied up to log offset {applied}{suffix}"
@@ -461,8 +463,8 @@ class Indexer:
 def _gap_message(folder: Path, applied: int, topic: str, low: int, end: int) -> str:
     """Return the message about a volume whose offset is outside the log, with the remedy."""
     return (
-        f"The volume {folder} has applied the log up to offset {applied}, and {topic} contains "
-        f"offsets {low} to {end}: it is another log, or the log has lost records. If the topic is "
-        "correct, delete the folder, and the index is rebuilt; if records are lost, restore the "
-        "topic first."
+        f"The volume {folder} has applied the log up to offset {applied}, but {topic} contains "
+        f"offsets {low} to {end}: the volume belongs to another log, or the log lost records. If "
+        "the topic is correct, delete the folder, and the index is rebuilt; if records are lost, "
+        "restore the topic first."
     )

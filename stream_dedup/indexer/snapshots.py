@@ -81,13 +81,14 @@ class Snapshots:
         snapshot.clear_unfinished(self._folder)
         if result.get("is_refused"):
             raise ConfigurationError(
-                f"The index's volume is empty, and STREAM_DEDUP_SNAPSHOTS cannot be used: "
-                f"{result['failed']} Give the index the credentials of {self._place}, or unset "
-                "STREAM_DEDUP_SNAPSHOTS to have it rebuilt from the log."
+                "The index's volume is empty, and STREAM_DEDUP_SNAPSHOTS cannot be used: "
+                f"{result['failed']} Set the credentials for {self._place} in the index's "
+                "environment; or unset STREAM_DEDUP_SNAPSHOTS, and the index is rebuilt from the "
+                "log."
             )
         problems = result.get("warnings", [result.get("failed")])
         for sentence in problems:
-            self._logger.warning("a snapshot is not used", why=sentence)
+            self._logger.warning("a snapshot is not used", reason=sentence)
         if "name" in result:
             self._logger.info(
                 "snapshot restored",
@@ -95,9 +96,7 @@ class Snapshots:
                 **_figures(result),
             )
         else:
-            outcome = (
-                "no snapshot can be used" if problems else "there is no snapshot to begin with"
-            )
+            outcome = "no snapshot can be used" if problems else "there is no snapshot yet"
             self._logger.info(
                 f"{outcome}; the log is read from its beginning",
                 place=self._place,
@@ -164,7 +163,7 @@ class Snapshots:
     def _report_failure(self, reason: str) -> None:
         self._due = time.time() + min(EVERY_SECONDS, _RETRY_SECONDS)
         self._logger.warning(
-            "no snapshot was taken; it is tried again", place=self._place, why=reason
+            "no snapshot was taken; the index tries again", place=self._place, reason=reason
         )
 
 
@@ -195,7 +194,7 @@ def _read_result(child: subprocess.Popen[bytes]) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(out)
     except ValueError:
         result = {
-            "failed": f"the process that copies it ended with {child.returncode}; was it killed, "
-            "for its memory or after a day?"
+            "failed": f"the copying process exited with status {child.returncode}; was it killed "
+            "because of its memory or its time limit of a day?"
         }
     return result

@@ -53,7 +53,7 @@ def compare_with_log(
         stored = compute_digest(state)
     if state.log is not None and state.log != name:
         raise ConfigurationError(
-            f"The volume {volume} belongs to the log {state.log}, and the log of this cluster is "
+            f"The volume {volume} belongs to the log {state.log}, but the log of this cluster is "
             f"{name}; verify the volume against its own cluster."
         )
     with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
@@ -76,8 +76,9 @@ def _judge_log(
         manifest = snapshot.restore(base, folder, log=name).manifest
         if manifest.applied > end:
             raise InputError(
-                f"The snapshot {base} was taken at log offset {manifest.applied:,}, and the volume "
-                f"has applied the log only up to {end:,}. Name a place with earlier snapshots."
+                f"The snapshot {base} was taken at log offset {manifest.applied:,}, but the "
+                f"volume has applied the log only up to {end:,}. Name a place with earlier "
+                "snapshots."
             )
     fingerprints = settings.topic_names.fingerprints
     with closing(LogIndex(RocksStore(folder))) as index:
@@ -85,8 +86,8 @@ def _judge_log(
         bounds = topic_bounds(settings, fingerprints, 1)[0]
         if bounds.low > index.applied or bounds.end < end:
             raise ConfigurationError(
-                f"The log {fingerprints} contains offsets {bounds.low} to {bounds.end}, and "
-                f"{index.applied} to {end} are needed: records of it were removed. Restore the "
+                f"The log {fingerprints} contains offsets {bounds.low} to {bounds.end}, but "
+                f"verifying needs {index.applied} to {end}: records were removed. Restore the "
                 "topic, or start at a later offset with --snapshots."
             )
         with progress("judging the log again", None) as advance:

@@ -109,7 +109,7 @@ def test_a_damaged_row_is_an_error() -> None:
     index.close()
     volume[layout.copies_key(0)] = volume[layout.copies_key(0)][:-1]
 
-    with pytest.raises(VolumeError, match="give the index an empty volume"):
+    with pytest.raises(VolumeError, match="Start the index with an empty volume"):
         told(opened(volume), [copy(2)])
 
 

@@ -76,7 +76,7 @@ def test_a_program_that_does_not_know_it_stops_at_the_order() -> None:
         newer = given(LOG)
     older = LogIndex(MemoryStore(volume))
     with pytest.raises(
-        OtherFormatError, match=r"Log record 2 orders format 2, .*up to 1: upgrade"
+        OtherFormatError, match=r"Log record 2 declares format 2, .*up to 1: upgrade"
     ) as error:
         older.apply(number(LOG))
     assert error.value.exit_code == 78
@@ -98,7 +98,7 @@ def test_a_volume_behind_the_order_is_not_opened_by_an_older_program() -> None:
         given(LOG, volume)
         assert LogIndex(MemoryStore(volume)).format == 2
     with pytest.raises(
-        OtherFormatError, match=r"format 2, and this program reads up to 1: upgrade"
+        OtherFormatError, match=r"format 2, but this version reads up to 1: upgrade"
     ):
         LogIndex(MemoryStore(volume))
 
@@ -108,7 +108,7 @@ def test_a_log_that_begins_in_a_format_is_declared_so() -> None:
     begun = declare(PLANS["classic"], width=128, format=2)
     with format_2():
         assert set(map(format_of, given([begun, batch(DOCS)]).values())) == {2}
-    with pytest.raises(OtherFormatError, match="orders format 2"):
+    with pytest.raises(OtherFormatError, match="declares format 2"):
         given([begun])
 
 
@@ -153,7 +153,7 @@ def test_the_command_raises_and_never_lowers() -> None:
         assert change_fields(now, rules) == {}
         with pytest.raises(
             ConfigurationError,
-            match="format 2, which cannot be lowered, so format 1 cannot be in force",
+            match="format 2, which cannot be lowered to 1",
         ):
             change_fields(now, rules._replace(format=1))
 
@@ -189,7 +189,9 @@ def test_a_worker_hears_it_of_the_answers() -> None:
     questions.process_answers(0.0)
     assert written.number == 1
     taken.append(found[3])
-    with pytest.raises(OtherFormatError, match=r"verdicts-0@7 is of format 2, .*up to 1: upgrade"):
+    with pytest.raises(
+        OtherFormatError, match=r"verdicts-0@7 has the format 2, .*up to 1: upgrade"
+    ):
         questions.process_answers(0.0)
     with format_2():
         questions.process_answers(0.0)

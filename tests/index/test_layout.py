@@ -115,7 +115,7 @@ def test_what_is_damaged_or_newer_is_told_apart() -> None:
     for version in (1, layout.VERSION + 1):
         with pytest.raises(
             OtherFormatError,
-            match=rf"version {version}, and this program reads \d+; open it with the version",
+            match=rf"format {version}, but this version reads \d+\. Open it with the version",
         ):
             layout.check_format(b"SDX1" + bytes((version, 0)))
     for cut in (b"", b"SDX", b"SDLG\x01\x00", layout.encode_format() + b"x"):
@@ -299,7 +299,7 @@ def test_a_damaged_page_is_an_error() -> None:
 
     assert gather([value], first, first + 2, kind, OFFSETS).ids()[0] == b"ef"
     for cut in range(len(value)):
-        with pytest.raises(FormatError, match="damaged; give the index an empty volume"):
+        with pytest.raises(FormatError, match=r"damaged\. Start the index with an empty volume"):
             gather([b"a page before", value[:cut]], first + 1, first + 2, kind, OFFSETS)
     with pytest.raises(FormatError, match="damaged"):
         gather([value], first, first + 3, kind, OFFSETS)
@@ -423,7 +423,7 @@ def test_a_snapshot_of_another_layout_is_refused_before_it_is_copied(
         monkeypatch.setattr(layout, "VERSION", version)
         with pytest.raises(
             OtherFormatError,
-            match=f"version {manifest.volume_format}, and this program reads {version};",
+            match=rf"format {manifest.volume_format}, but this version reads {version}\.",
         ):
             restore(tmp_path / "snapshot", tmp_path / "new", advance=copied.append)
 

@@ -696,7 +696,7 @@ def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "ROWS_MAX", 10)
     tables = Neighbours(PLANS["blocks"], 2, strangers)
     tables.judge(columns_of(list(range(0, 1 << 60, 1 << 57))), np.full(8, 0, np.uint32), FLOOR)
-    with pytest.raises(ConfigurationError, match=r"numbered 8 kept .* can number 10.* new log"):
+    with pytest.raises(ConfigurationError, match=r"has used 8 of 10 row numbers.* new log"):
         tables.judge(columns_of([1, 2, 3]), np.full(3, 0, np.uint32), FLOOR)
 
     assert tables.entries == 8
@@ -734,7 +734,9 @@ def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(StoreError, match=r"Could not write sketches .*No space left.*Make room"):
+    with pytest.raises(
+        StoreError, match=r"could not write its table files .*No space left.*Free space"
+    ):
         sketches.write(0, np.zeros((4, SKETCH_BYTES), np.uint8))
 
 
@@ -760,5 +762,5 @@ def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
         assert os.fstat(column.number).st_size > 0
         os.truncate(column.number, 0)
 
-    with pytest.raises(StoreError, match=r"Could not read sketches or tables .*Check that disk"):
+    with pytest.raises(StoreError, match=r"could not read its table files .*Check the disk"):
         tables.judge(asked, np.full(3_000, FLOOR, np.uint32), FLOOR)

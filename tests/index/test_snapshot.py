@@ -343,7 +343,7 @@ def test_a_store_that_loses_bytes_is_noticed(
             self._storage.write(name, source.read_bytes()[:-1])
 
     monkeypatch.setattr(snapshot, "storage_at", lambda where: Half(storage_at(where)))
-    with pytest.raises(StoreError, match=r"and was given .*no snapshot was taken"):
+    with pytest.raises(StoreError, match=r"were written; no snapshot was taken"):
         take(stages[60], place)
     assert storage_at(place).folders() == []
 
@@ -448,7 +448,11 @@ def some(taken: Path, pattern: str) -> Path:
 
 
 BAD = {
-    "manifest flipped": (lambda s: flip(s / MANIFEST), FormatError, "damaged|cannot be read|lacks"),
+    "manifest flipped": (
+        lambda s: flip(s / MANIFEST),
+        FormatError,
+        "damaged|cannot be read|invalid",
+    ),
     "manifest edited": (
         lambda s: rewrite(s / MANIFEST, '"applied": 75', '"applied": 7'),
         FormatError,
@@ -467,12 +471,12 @@ BAD = {
     "newer volume format": (
         lambda s: edit_manifest(s, volume_format=99),
         OtherFormatError,
-        "format version 99.*read the log",
+        "format 99.*rebuilt from the log",
     ),
     "older volume format": (
         lambda s: edit_manifest(s, volume_format=1),
         OtherFormatError,
-        "format version 1,.*read the log",
+        "format 1,.*rebuilt from the log",
     ),
     "another log": (
         lambda s: edit_manifest(s, log="cluster/4567"),
@@ -482,73 +486,85 @@ BAD = {
     "another state": (
         lambda s: edit_manifest(s, state_digest="0" * 32),
         FormatError,
-        "not the one that was taken",
+        "that of the manifest is",
     ),
     "another offset": (
         lambda s: edit_manifest(s, applied=7),
         FormatError,
-        "not the one that was taken",
+        "that of the manifest is",
     ),
     "another state of another version": (
         lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"),
         OtherFormatError,
-        "not the one that was taken.*version 0.0.1",
+        "that of the manifest is.*Version 0.0.1",
     ),
     "another recipe": (
         lambda s: edit_manifest(s, recipe="words:64"),
         FormatError,
-        "not the one that was taken: its recipe is .*words:64",
+        "their recipe is .*words:64",
     ),
     "another plan": (
         lambda s: edit_manifest(s, plan=PLANS["bands"].to_fields()),
         FormatError,
-        "not the one that was taken: its plan is",
+        "their plan is",
     ),
     "a plan of nothing": (
         lambda s: edit_manifest(s, plan={"x" * 100_000: [[1]] * 10}),
         FormatError,
-        "not the one that was taken: its plan is",
+        "their plan is",
     ),
     "a nested plan": (
         lambda s: edit_manifest(s, plan={"bands": json.loads("[" * 700 + "]" * 700)}),
         FormatError,
-        "lacks what",
+        "missing or invalid field",
     ),
     "another chain": (
         lambda s: edit_manifest(s, chain="0" * 32),
         FormatError,
-        "not the one that was taken: its chain is",
+        "their chain is",
     ),
-    "a long log": (lambda s: edit_manifest(s, log="x" * 1_000_000), FormatError, "lacks what"),
+    "a long log": (
+        lambda s: edit_manifest(s, log="x" * 1_000_000),
+        FormatError,
+        "missing or invalid field",
+    ),
     "a log of escapes": (
         lambda s: edit_manifest(s, log="\x1b[2J\u202e" * 50),
         ConfigurationError,
-        "follows the log",
+        "belongs to the log",
     ),
     "a long program": (
         lambda s: edit_manifest(s, volume_format=1, program="x" * 1_000_000),
         FormatError,
-        "lacks what",
+        "missing or invalid field",
     ),
     "a long format": (lambda s: edit_manifest(s, format=10**4000), OtherFormatError, "newer"),
-    "a long offset": (lambda s: edit_manifest(s, applied=10**4000), FormatError, "lacks what"),
-    "no offset": (lambda s: edit_manifest(s, applied=-1), FormatError, "lacks what"),
+    "a long offset": (
+        lambda s: edit_manifest(s, applied=10**4000),
+        FormatError,
+        "missing or invalid field",
+    ),
+    "no offset": (lambda s: edit_manifest(s, applied=-1), FormatError, "missing or invalid field"),
     "a time before time": (
         lambda s: edit_manifest(s, taken="0001-01-01T00:00:00"),
         FormatError,
-        "lacks what",
+        "missing or invalid field",
     ),
     "a file with a long name": (
         lambda s: edit_manifest(s, files=[{"name": "x" * 10**6, "bytes": 0, "blake2b": "0" * 64}]),
         FormatError,
-        "is not the name of a file",
+        "is not a file name",
     ),
     "many values": (
         lambda s: (s / MANIFEST).write_text(f"[{'{},' * 2_000_000}0]"),
         FormatError,
         "more than",
     ),
-    "no time": (lambda s: edit_manifest(s, taken="yesterday"), FormatError, "lacks what"),
+    "no time": (
+        lambda s: edit_manifest(s, taken="yesterday"),
+        FormatError,
+        "missing or invalid field",
+    ),
     "a nested manifest": (
         lambda s: (s / MANIFEST).write_text("[" * 100_000),
         FormatError,
@@ -557,35 +573,35 @@ BAD = {
     "a link instead of a file": (
         lambda s: replaced_by_link(some(s, "*.sst")),
         FormatError,
-        r"lacks its file \d+\.sst",
+        r"does not contain its file \d+\.sst",
     ),
     "a pipe instead of a file": (
         lambda s: replaced_by_pipe(some(s, "OPTIONS-*")),
         FormatError,
-        "lacks its file OPTIONS-",
+        "does not contain its file OPTIONS-",
     ),
     "a file missing": (
         lambda s: some(s, "*.sst").unlink(),
         FormatError,
-        r"lacks its file \d+\.sst",
+        r"does not contain its file \d+\.sst",
     ),
     "a file cut": (
         lambda s: cut(some(s, "*.sst"), 0.999),
         FormatError,
-        r"\.sst is not what it was",
+        r"\.sst has changed",
     ),
-    "a table flipped": (lambda s: flip(some(s, "*.sst")), FormatError, r"\.sst is not what it was"),
+    "a table flipped": (lambda s: flip(some(s, "*.sst")), FormatError, r"\.sst has changed"),
     "the manifest of RocksDB flipped": (
         lambda s: flip(some(s, "MANIFEST-*")),
         FormatError,
-        "MANIFEST-.* is not what it was",
+        "MANIFEST-.* has changed",
     ),
     "CURRENT flipped": (
         lambda s: flip(some(s, "CURRENT")),
         FormatError,
-        "CURRENT is not what it was",
+        "CURRENT has changed",
     ),
-    "no files": (lambda s: shutil.rmtree(s / VOLUME), FormatError, "lacks its file"),
+    "no files": (lambda s: shutil.rmtree(s / VOLUME), FormatError, "does not contain its file"),
 }
 
 
@@ -678,7 +694,9 @@ def test_nothing_is_fetched_for_a_list_that_is_no_volumes(
     with faulty(monkeypatch, place, 0, fails) as store:
         parts = store.parts
         store.parts = lambda name, size: (opened.append(name), parts(name, size))[1]  # type: ignore[attr-defined]
-        with pytest.raises(FormatError, match=r"(?s)(list of files|lacks|is not what it was)"):
+        with pytest.raises(
+            FormatError, match=r"(?s)(list of files|invalid field|does not contain|has changed)"
+        ):
             restore(place, tmp_path / "new", log=LOG)
         told: list[str] = []
         assert restore_any(place, tmp_path / "new", LOG, told.append) is None
@@ -788,10 +806,10 @@ def test_without_a_manifest_it_is_no_snapshot(stages: dict[int, Path], tmp_path:
     shutil.copytree(tmp_path / "s" / first.name, unfinished)
     (Path(unfinished) / MANIFEST).unlink()
     assert restore(place, tmp_path / "new").name == first.name
-    with pytest.raises(InputError, match="holds no finished snapshot"):
+    with pytest.raises(InputError, match="contains no complete snapshot"):
         restore(place, tmp_path / "other", name=Path(unfinished).name)
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="holds no finished snapshot"):
+    with pytest.raises(InputError, match="contains no complete snapshot"):
         restore(tmp_path / "none", tmp_path / "other")
 
 
@@ -799,14 +817,14 @@ def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None
     """No index goes into a directory that holds anything, or into a file; no snapshot into the
     volume, or of nothing."""
     take(volume, tmp_path / "s")
-    with pytest.raises(InputError, match="only put into an empty directory"):
+    with pytest.raises(InputError, match="only be restored to an empty directory"):
         restore(tmp_path / "s", volume)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="not a directory"):
         restore(tmp_path / "s", tmp_path / "file")
     with pytest.raises(InputError, match="no index volume"):
         take(tmp_path / "nothing", tmp_path / "t")
-    with pytest.raises(InputError, match="is within the volume"):
+    with pytest.raises(InputError, match="is inside the index volume"):
         take(volume, volume / "snapshots")
     with (volume / "LOCK").open("a") as lock:  # another process's
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -815,7 +833,7 @@ def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None
             try:
                 take(volume, tmp_path / "s")
             except StoreError as error:
-                os._exit(7 if "open in an index that runs" in str(error) else 1)
+                os._exit(7 if "open in a running index" in str(error) else 1)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
@@ -896,9 +914,11 @@ def test_a_request_that_no_index_will_answer_is_refused(volume: Path, tmp_path: 
     with pytest.raises(ConfigurationError, match=r"takes no snapshots\. Restart it with"):
         snapshot.request_snapshot(volume, tmp_path / "s", 60)
     snapshot.announce_place(volume, tmp_path / "s")
-    with pytest.raises(ConfigurationError, match=f"puts its snapshots in {tmp_path / 's'}, not in"):
+    with pytest.raises(
+        ConfigurationError, match=f"writes its snapshots to {tmp_path / 's'}, not to"
+    ):
         snapshot.request_snapshot(volume, "s3://backup/crawl", 60)
-    with pytest.raises(StoreError, match="brought no snapshot"):
+    with pytest.raises(StoreError, match="did not complete a snapshot"):
         snapshot.request_snapshot(volume, tmp_path / "x" / ".." / "s", 0)
     assert not (volume / snapshot.REQUEST_FILE).exists()
     snapshot.announce_place(volume, None)

@@ -97,7 +97,7 @@ def test_a_reader_beside_the_writer_sees_one_moment(tmp_path: Path) -> None:
 
     assert list(reader.scan(b"")) == [(b"a", b"1")]
     assert reader.get_many([b"b"]) == [None]
-    with pytest.raises(StoreError, match="read only"):
+    with pytest.raises(StoreError, match="for reading only"):
         reader.write({b"c": b"3"}, [])
     later = RocksStore(tmp_path, read_only=True)
     assert list(later.scan(b"")) == [(b"a", b"2"), (b"b", b"2")]
@@ -124,7 +124,7 @@ def test_a_checkpoint_is_a_copy_that_goes_its_own_way(tmp_path: Path) -> None:
 
 
 def test_a_reader_needs_a_volume(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds no index volume to read"):
+    with pytest.raises(StoreError, match="contains no index volume"):
         RocksStore(tmp_path / "none", read_only=True)
 
     assert list(tmp_path.iterdir()) == []
@@ -213,7 +213,7 @@ def test_a_full_disk_stops_the_store_until_it_is_opened_again(tmp_path: Path) ->
     assert "the disk is full; free or add space" in failed
     assert len(later) == 3
     assert all(
-        line.endswith("Nothing more is read or written until it is opened again.") for line in later
+        line.endswith("The index cannot read or write until it is restarted.") for line in later
     )
     assert whole == "True True True"
 
@@ -239,7 +239,7 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
     do."""
     store = RocksStore(tmp_path / "v")
     with pytest.raises(
-        StoreError, match=r"another process has it open; .* STREAM_DEDUP_STATE_DIR\.$"
+        StoreError, match=r"another process has it open\. .* STREAM_DEDUP_STATE_DIR"
     ) as caught:
         RocksStore(tmp_path / "v")
     assert caught.value.exit_code == 1  # it may have ended by the next start
@@ -251,7 +251,7 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
         timeout=60,
     )
 
-    assert "another process has it open; stop that index" in other.stderr
+    assert "another process has it open. Stop that process" in other.stderr
     store.close()
 
 
@@ -263,7 +263,7 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
         (
             "other",
             lambda path: (path.mkdir(), (path / "photo.jpg").write_text("x")),
-            "not empty and holds no index volume",
+            "not empty, but contains no index volume",
         ),
         ("pickled", lambda path: Rdict(str(path)).close(), "raw_mode is False"),
     ],
@@ -307,7 +307,7 @@ def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
     store = RocksStore(path)
     with pytest.raises(StoreError, match="damaged") as caught:
         store.get_many([number.to_bytes(8, "big") for number in range(2000)])
-    with pytest.raises(StoreError, match="until it is opened again") as later:
+    with pytest.raises(StoreError, match="until it is restarted") as later:
         store.get_many([bytes(8)])
     assert caught.value.exit_code == later.value.exit_code == 78
     store.close()

@@ -502,7 +502,7 @@ def test_row_numbers_are_read_in_the_files_that_keep_them(
     if damage is cut:
         with pytest.raises(
             StoreError,
-            match=r"Could not read sketches or tables .*too short.*Check that disk",
+            match=r"could not read its table files .*too short.*Check the disk",
         ):
             index.apply(records[110:])
         index = LogIndex(MemoryStore(stored), budget, table_folder=tmp_path / "own")
@@ -545,7 +545,9 @@ def test_what_is_no_file_is_named_with_what_may_be_deleted(
     shutil.copytree(folder, tmp_path / "tables")
     (tmp_path / "tables" / name).unlink()
     make(tmp_path / "tables" / name)
-    with pytest.raises(VolumeError, match=f"tables/{name} is in the place.* Delete it, or all of"):
+    with pytest.raises(
+        VolumeError, match=f"needs the file .*tables/{name}, but.* Delete it or the folder"
+    ):
         LogIndex(MemoryStore(dict(volume)), table_folder=tmp_path / "tables")
 
 
@@ -681,7 +683,7 @@ def test_a_disk_without_room_for_rows_ends_the_step(
             ends.append(str(error))
 
     assert ends
-    assert all("Make room on that disk" in one for one in ends)
+    assert all("Free space on the disk" in one for one in ends)
     assert ended(index, records) == chain_of(records)
 
 

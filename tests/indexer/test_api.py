@@ -85,7 +85,7 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
             "distance": 3,
             "similarity": None,
             "is_copy": True,
-            "why": "",
+            "explanation": "",
             "time": "2026-09-21T14:13:15.000Z",
             "log": "1/0",
             "fingerprint": f"{BASE:032x}",
@@ -114,7 +114,11 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"print": "zz"}, 400, "print must be 16 or 32 or 48 or 64 hexadecimal digits, not 'zz'"),
         ({"print": "0" * 33}, 400, "print must be"),
         ({"print": None}, 400, "print must be"),
-        ({"print": "0" * 16}, 409, "contains prints of 128 bits, and 64 were asked for"),
+        (
+            {"print": "0" * 16},
+            409,
+            "contains fingerprints of 128 bits, but the request has one of 64",
+        ),
         ({"digest": "ab"}, 400, "digest must be 32"),
         ({"features": "-1"}, 400, "features must be a whole number"),
         ({"features": None}, 400, "features must be"),
@@ -124,12 +128,12 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"limit": "1001"}, 400, "limit must be"),
         ({"similarity": "7"}, 400, "A similarity is written as a share from 0.01 to 1"),
         ({"similarity": "0.7"}, 409, "The plan blocks compares no sketches"),
-        ({"similarity": "0.7"}, 409, "Ask without the parameter similarity."),
+        ({"similarity": "0.7"}, 409, "Leave out the parameter similarity."),
         ({"similarity": "7"}, 400, "The parameter similarity: A similarity is written as a share"),
         (
             {"recipe": "words:128:other"},
             409,
-            "'words:128:other', and this index holds prints of 'words:128:test:000000'",
+            "'words:128:other', but this index contains fingerprints of 'words:128:test:000000'",
         ),
         ({"recipe": None}, 409, "cannot be compared"),
     ],
@@ -201,7 +205,7 @@ def test_an_index_that_is_opening_or_closed_says_so(
     index.close()
 
     assert similar(server)[0] == 503
-    assert "cannot continue" in similar(server)[1]["detail"]
+    assert "The index has stopped" in similar(server)[1]["detail"]
 
 
 def test_more_look_ups_than_may_wait_are_sent_away(

@@ -212,7 +212,7 @@ def test_an_index_ends_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatc
     checked = role(_index=index)
 
     used = index.statistics()["numbers_used"]
-    with pytest.raises(ConfigurationError, match=f"numbered {used} .*declare --window") as error:
+    with pytest.raises(ConfigurationError, match=f"has used {used} .*declare --window") as error:
         checked._check_numbers(used)
     assert (used, error.value.exit_code) == (60, 78)
     index.apply([(61, APPEND_MS, control("plan", window=window))])

@@ -220,7 +220,7 @@ def test_what_fails_is_said_and_tried_again(
     clock.later += HOUR
 
     def full(_: Path) -> None:
-        raise StoreError("Could not copy the index volume: the disk is full.")
+        raise StoreError("The index volume could not be copied: the disk is full.")
 
     with monkeypatch.context() as broken:
         broken.setattr(one.index, "checkpoint", full)
@@ -330,7 +330,7 @@ def test_a_place_that_lets_nobody_in_is_a_configuration_error(
     with (
         pytest.raises(
             ConfigurationError,
-            match=r"SNAPSHOTS cannot be used: s3://bucket .* Give the index the credentials",
+            match=r"SNAPSHOTS cannot be used: s3://bucket .* Set the credentials",
         )
         if ends
         else nullcontext(),

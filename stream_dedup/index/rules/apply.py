@@ -25,8 +25,8 @@ from stream_dedup.log.controls import OFFSET_MAX, Declaration
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 _UNDECLARED: Final = (
-    "No record before this batch declares recipe and plan, so it cannot be judged; the log must "
-    "begin with a declaration, which a worker appends at its first start."
+    "No record before this batch declares recipe and plan, so the batch cannot be judged. The "
+    "log must begin with the declaration that the first worker appends."
 )
 
 
@@ -94,37 +94,46 @@ def find_refusal(
         return _UNDECLARED
     if batch.recipe != declared.recipe:
         return (
-            f"The batch was fingerprinted under the recipe {batch.recipe!r}, and this log was "
-            f"declared for {declared.recipe!r}: their prints cannot be compared. Give the worker "
-            "the declared recipe, or a log of its own."
+            f"The batch has fingerprints of the recipe {batch.recipe!r}, but the log declares "
+            f"{declared.recipe!r}, and they cannot be compared. Set the declared recipe for the "
+            "worker, or start a new log with another STREAM_DEDUP_TOPIC_PREFIX."
         )
     if batch.mode.delivers is not declared.mode.delivers:
         return (
-            f"The batch is for mode {batch.mode.name.lower()!r}, and this log was declared for "
-            f"{declared.mode.name.lower()!r}: what one delivered says nothing of the other. Give "
-            "that mode its own log."
+            f"The batch was written in mode {batch.mode.name.lower()!r}, but the log declares "
+            f"{declared.mode.name.lower()!r}. Set the declared mode for the worker, or start a "
+            "new log with another STREAM_DEDUP_TOPIC_PREFIX."
         )
     bits = batch.prints.shape[1] * 64
     if bits < plan.width:
-        return f"The batch carries prints of {bits} bits, and the plan {plan.name} judges {plan.width}."
+        return (
+            f"The batch has fingerprints of {bits} bits, but the plan {plan.name} compares "
+            f"{plan.width}."
+        )
     if bits != (width := declared.width or print_limbs * 64 or bits):
-        return f"The batch carries prints of {bits} bits, and under this log's recipe they have {width}."
+        return (
+            f"The batch has fingerprints of {bits} bits, but those of the log's recipe have "
+            f"{width}."
+        )
     size = batch.sketches.shape[1]
     if plan.needs_sketch and size != SKETCH_BYTES:
         return (
-            f"The batch carries sketches of {size} bytes, and the plan {plan.name} compares "
-            f"{SKETCH_BYTES}: change to a plan without sketches, such as blocks, or begin a log "
-            "with a recipe that makes them."
+            f"The batch has sketches of {size} bytes, but the plan {plan.name} compares "
+            f"{SKETCH_BYTES}. Declare a plan without sketches, such as blocks, or start a new log "
+            "with a recipe that computes sketches."
         )
     if print_limbs and size != sketch_bytes:
         return (
-            f"The batch carries sketches of {size} bytes, and under this log's recipe they have "
+            f"The batch has sketches of {size} bytes, but those of the log's recipe have "
             f"{sketch_bytes}."
         )
     if batch.offset[batch.offset.argmin()] < 0 or any(
         source.committed > OFFSET_MAX for source in batch.sources
     ):
-        return "The batch names an offset that no Kafka partition can have; its worker is broken."
+        return (
+            "The batch contains an offset that no Kafka partition can have. Please report "
+            "this bug of the worker."
+        )
     return None
 
 
@@ -138,13 +147,13 @@ def check_offsets(expected: int, records: Sequence[tuple[int, int, bytes | None]
     for log_offset, _, _ in records:
         if log_offset < expected:
             raise InvariantError(
-                f"Log offset {log_offset} was given to the index again, and it has applied "
-                f"everything below {expected}; its reader must begin at {expected}."
+                f"The index received log offset {log_offset} again, but has applied all records "
+                f"below {expected}; this is an internal error."
             )
         if log_offset > expected:
             raise InvariantError(
-                f"Log offset {expected} is missing before {log_offset}: the log was trimmed, or "
-                "records were skipped. The log must be kept forever; restore it, or rebuild from a "
-                "log that begins at 0."
+                f"Log offset {expected} is missing before {log_offset}: records of the log were "
+                "deleted or skipped. Restore the log from a backup, or restore a snapshot of the "
+                "index."
             )
         expected += 1

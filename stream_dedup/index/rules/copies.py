@@ -38,7 +38,10 @@ _ROWS_CACHED: Final = 16_384
 _ROWS_INITIAL: Final = 1024
 _COPIES_MAX: Final = (1 << 32) - 1
 _NEWEST: Final = int(BetterRule.NEWEST)
-_DAMAGED: Final = "A count of copies in the index volume is damaged; give the index an empty volume, and it is rebuilt."
+_DAMAGED: Final = (
+    "A count of copies in the index volume is damaged. Start the index with an "
+    "empty volume; it is rebuilt from the log."
+)
 
 
 class Copies(NamedTuple):

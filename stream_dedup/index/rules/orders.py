@@ -138,9 +138,9 @@ def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> No
             state.neighbours.change_plan(rules.plan)
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"Log record {log_offset} changes the plan to {rules.plan.name}, and this index "
-                "does not have enough memory for it: it stops before that record, and has written "
-                f"nothing of it. {error} It then continues from there."
+                f"Log record {log_offset} changes the plan to {rules.plan.name}, which needs more "
+                "memory than this index may use. The index exits before it applies that record. "
+                f"{error} Then start the index again; it continues with that record."
             ) from error
     if rules != (state.plan, state.window, state.better, state.format):
         state.declaration_changed = True

@@ -89,7 +89,8 @@ class Sources:
         for key, value in stored:
             if number_of(key) != len(self._names):
                 raise FormatError(
-                    "The index volume lacks the name of a source partition; rebuild it."
+                    "The index volume does not contain the name of a source partition. Start the "
+                    "index with an empty volume; it is rebuilt from the log."
                 )
             self.number(*decode_source(value))
         self._stored = len(self._names)

@@ -69,8 +69,7 @@ class IndexState:
         """
         if self.entries is None or self.neighbours is None:
             raise InvariantError(
-                "A batch is judged before there are entries to compare it with; this is a fault of "
-                "the program."
+                "A batch was judged before the entries were loaded; this is an internal error."
             )
         return self.entries, self.neighbours
 

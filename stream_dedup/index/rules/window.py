@@ -114,7 +114,8 @@ class Generations:
             or len(generations) % _GENERATION.size
         ):
             raise FormatError(
-                "The log time or the generations in the index volume are damaged; rebuild it."
+                "The log time or the generations in the index volume are damaged. Start the "
+                "index with an empty volume; it is rebuilt from the log."
             )
         (self.log_ms,) = _TIME.unpack(time)
         self._generations = list(_GENERATION.iter_unpack(generations))

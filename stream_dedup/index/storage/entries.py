@@ -47,7 +47,8 @@ from stream_dedup.index.storage.tags import crcs_of
 
 _PAGES_AT_ONCE: Final = 256
 _PAGE_MISSING: Final = (
-    "The index volume lacks a page of entries; give it an empty volume to rebuild."
+    "The index volume does not contain a page of its entries. Start the index with an empty "
+    "volume; it is rebuilt from the log."
 )
 
 
@@ -180,8 +181,9 @@ class Entries:
                 yield part
         if live_found != live:
             raise FormatError(
-                f"The index volume holds {'more' if live_found > live else live_found} live entries and "
-                f"should hold {live}; give the index an empty volume, and it is rebuilt."
+                f"The index volume contains {'more' if live_found > live else live_found} live "
+                f"entries instead of {live}. Start the index with an empty volume; it is rebuilt "
+                "from the log."
             )
 
     def _load_open_page(self) -> None:
@@ -231,8 +233,8 @@ class Entries:
             numbers += np.concatenate([np.arange(count) for count in counts])
             if numbers[-1] >= self.count:
                 raise FormatError(
-                    f"The index volume holds entries beyond the {self.count} that it should hold; "
-                    "give the index an empty volume, and it is rebuilt."
+                    f"The index volume contains more entries than the {self.count} that it "
+                    "records. Start the index with an empty volume; it is rebuilt from the log."
                 )
             yield (
                 numbers,

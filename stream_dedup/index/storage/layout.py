@@ -96,7 +96,8 @@ _COUNT: Final = struct.Struct("<H")
 ROWS_BEGIN: Final = _COUNT.size
 """The position of the rows in a page's value; the ids follow them."""
 DAMAGED_PAGE: Final = (
-    "A page of the index volume is damaged; give the index an empty volume to rebuild."
+    "A page of the index volume is damaged. Start the index with an empty volume; it is rebuilt "
+    "from the log."
 )
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
@@ -189,14 +190,13 @@ def check_format(value: bytes) -> None:
     version = version_of(value)
     if version is None:
         raise FormatError(
-            "The index volume was not written by stream_dedup; point the index at an empty "
-            "directory."
+            "The volume was not written by stream_dedup. Start the index with an empty directory."
         )
     if version != VERSION:
         raise OtherFormatError(
-            f"The index volume is of format version {version}, and this program reads {VERSION}; "
-            "open it with the version that wrote it, or give the index an empty volume, and it is "
-            "rebuilt with the same verdicts."
+            f"The index volume has the format {version}, but this version reads {VERSION}. Open "
+            "it with the version that wrote it; or start the index with an empty volume, and it "
+            "is rebuilt from the log with the same verdicts."
         )
 
 
@@ -235,7 +235,8 @@ def decode_meta(value: bytes) -> Meta:
     """
     if len(value) != _META.size:
         raise FormatError(
-            "The index volume's meta value is damaged; give the index an empty volume to rebuild."
+            "The index volume's meta value is damaged. Start the index with an empty volume; it "
+            "is rebuilt from the log."
         )
     return Meta(*_META.unpack(value))
 
@@ -255,10 +256,14 @@ def decode_object(value: bytes) -> dict[str, Any]:
         fields = json.loads(value)
     except ValueError as error:
         raise FormatError(
-            "A value of the index volume is no longer readable JSON; rebuild it."
+            "A value of the index volume is not valid JSON. Start the index with an empty "
+            "volume; it is rebuilt from the log."
         ) from error
     if not isinstance(fields, dict):
-        raise FormatError("A value of the index volume is not a JSON object; rebuild it.")
+        raise FormatError(
+            "A value of the index volume is not a JSON object. Start the index "
+            "with an empty volume; it is rebuilt from the log."
+        )
     return fields
 
 
@@ -276,7 +281,10 @@ def decode_source(value: bytes) -> tuple[str, bytes, int]:
     """
     end = 1 + value[0] if value else 0
     if len(value) != end + len(NO_TOPIC_ID) + 4:
-        raise FormatError("A source partition's name in the index volume is damaged; rebuild it.")
+        raise FormatError(
+            "A source partition's name in the index volume is damaged. Start the "
+            "index with an empty volume; it is rebuilt from the log."
+        )
     (partition,) = struct.unpack_from("<I", value, end + TOPIC_ID_BYTES)
     return value[1:end].decode("utf-8"), value[end : end + TOPIC_ID_BYTES], partition
 
@@ -293,7 +301,10 @@ def decode_watermark(value: bytes) -> tuple[int, int]:
         FormatError: it is damaged.
     """
     if len(value) != _MARK.size:
-        raise FormatError("A watermark in the index volume is damaged; rebuild it.")
+        raise FormatError(
+            "A watermark in the index volume is damaged. Start the index with an "
+            "empty volume; it is rebuilt from the log."
+        )
     epoch, committed = _MARK.unpack(value)
     return epoch, committed
 
@@ -368,5 +379,8 @@ def decode_cached(value: bytes) -> tuple[NDArray[Any], bytes]:
     _, raw, ids = split_rows(value, CACHED_VERDICT.itemsize)
     rows: NDArray[Any] = np.frombuffer(raw, CACHED_VERDICT)
     if int(rows["id_bytes"].sum(dtype=np.int64)) != len(ids):
-        raise FormatError("Cached verdicts of the index volume are damaged; rebuild it.")
+        raise FormatError(
+            "Cached verdicts of the index volume are damaged. Start the index with "
+            "an empty volume; it is rebuilt from the log."
+        )
     return rows, ids

@@ -56,4 +56,4 @@ class MemoryStore:
 
     def _check(self) -> None:
         if self._closed:
-            raise StoreError("The store in memory was closed; open it again before using it.")
+            raise StoreError("The store in memory is closed; open a new one.")

@@ -60,13 +60,13 @@ _ERROR_CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] 
     ),
     (
         ("Permission denied", "Read-only file system", "Operation not permitted"),
-        "it may not be written; check its owner and its mount",
+        "it is not writable; check its owner and its mount",
         VolumeError,
     ),
     (("Not a directory", "File exists"), "it is not a directory; name a directory", VolumeError),
     (
         ("Corruption", "No such file or directory", "checksum mismatch"),
-        "a file of it is damaged or missing; give the index an empty directory, and it is rebuilt",
+        "one of its files is damaged or missing; start the index with an empty directory",
         VolumeError,
     ),
 )
@@ -92,11 +92,12 @@ class RocksStore:
             self._check_directory()
         except OSError as error:
             raise VolumeError(
-                f"The index volume {self._path} cannot be looked into ({error.strerror}); {_SET_HINT}."
+                f"The index volume {self._path} cannot be read ({error.strerror}); {_SET_HINT}."
             ) from error
         if read_only and not (self._path / "CURRENT").exists():
             raise StoreError(
-                f"The directory {self._path} holds no index volume to read; name that of an index."
+                f"The directory {self._path} contains no index volume; name the directory of an "
+                "index."
             )
         had_data = any(
             file.stat().st_size
@@ -119,9 +120,9 @@ class RocksStore:
         if had_data and next(self.scan(b""), None) is None:
             self.close()
             raise VolumeError(
-                f"The index volume {self._path} held data and opens as an empty one: RocksDB's "
-                "file MANIFEST is damaged. Give the index an empty directory, and it is rebuilt, or "
-                "restore a snapshot."
+                f"The index volume {self._path} contained data but opened empty: RocksDB's file "
+                "MANIFEST is damaged. Start the index with an empty directory, and it is rebuilt "
+                "from the log; or restore a snapshot."
             )
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -139,7 +140,7 @@ class RocksStore:
         """See `contract.Store`."""
         if self._read_only:
             raise StoreError(
-                f"The index volume {self._path} was opened to be read only; open it for writing."
+                f"The index volume {self._path} is open for reading only; open it for writing."
             )
         batch = WriteBatch(raw_mode=True)
         if self._number:
@@ -180,9 +181,9 @@ class RocksStore:
         if keys and (len(keys) != 2 or keys[0] != _number_key(0)):
             self.close()
             raise VolumeError(
-                f"The index volume {self._path} lacks writes before its last one: RocksDB's file "
-                "MANIFEST is damaged. Give the index an empty directory, and it is rebuilt, or "
-                "restore a snapshot."
+                f"The index volume {self._path} lost writes before its last one: RocksDB's file "
+                "MANIFEST is damaged. Start the index with an empty directory, and it is rebuilt "
+                "from the log; or restore a snapshot."
             )
         return int.from_bytes(keys[1][len(_NUMBER) :], "big") if keys else 0
 
@@ -193,9 +194,9 @@ class RocksStore:
             Checkpoint(database).create_checkpoint(str(directory))
         except Exception as error:
             raise StoreError(
-                f"Could not copy the index volume {self._path} to {directory} (RocksDB says: "
-                f"{error}); name a directory that does not exist yet, on the same file system and "
-                "with room."
+                f"The index volume {self._path} could not be copied to {directory} (RocksDB: "
+                f"{error}). Name a directory that does not exist yet, on the same file system and "
+                "with enough free space."
             ) from error
 
     def size_bytes(self) -> int:
@@ -234,12 +235,10 @@ class RocksStore:
     def _open(self) -> Rdict:
         if self._failure is not None:
             raise type(self._failure)(
-                f"{self._failure} Nothing more is read or written until it is opened again."
+                f"{self._failure} The index cannot read or write until it is restarted."
             )
         if self._database is None:
-            raise StoreError(
-                f"The index volume {self._path} was closed; open it again before using it."
-            )
+            raise StoreError(f"The index volume {self._path} is closed; open it again.")
         return self._database
 
     @contextlib.contextmanager
@@ -256,13 +255,13 @@ class RocksStore:
         message = str(error)
         if any(fragment in message for fragment in _LOCKED):
             return StoreError(
-                f"Could not open the index volume {self._path}: another process has it open; stop "
-                "that index, or give this one its own volume with STREAM_DEDUP_STATE_DIR."
+                f"The index volume {self._path} could not be opened: another process has it open. "
+                "Stop that process, or set another STREAM_DEDUP_STATE_DIR for this index."
             )
         for fragments, cause, error_class in _ERROR_CAUSES:
             if any(fragment in message for fragment in fragments):
                 return error_class(
-                    f"Could not {action} the index volume {self._path}: {cause} (RocksDB says: "
+                    f"Could not {action} the index volume {self._path}: {cause} (RocksDB: "
                     f"{message})."
                 )
         return StoreError(
@@ -275,7 +274,7 @@ class RocksStore:
         except OSError as error:
             error_class = StoreError if error.errno in (errno.ENOSPC, errno.EDQUOT) else VolumeError
             raise error_class(
-                f"Could not open the index volume {self._path}: the directory cannot be made "
+                f"Could not open the index volume {self._path}: the directory cannot be created "
                 f"({error.strerror}); {_SET_HINT}."
             ) from error
 
@@ -291,9 +290,9 @@ class RocksStore:
             return
         if "CURRENT" not in names:
             raise VolumeError(
-                f"The directory {self._path} is not empty and holds no index volume (RocksDB's "
-                f"file CURRENT is missing: there are {', '.join(sorted(names)[:5])}); name an empty "
-                "directory, and the index is built there."
+                f"The directory {self._path} is not empty, but contains no index volume: it "
+                f"contains {', '.join(sorted(names)[:5])}, and not RocksDB's file CURRENT. Start "
+                "the index with an empty directory; it is rebuilt from the log."
             )
         marker = self._path / "rocksdict-config.json"
         try:
@@ -303,14 +302,14 @@ class RocksStore:
             raw_mode: Any = _MARKER.startswith(text) or json.loads(text)["raw_mode"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise VolumeError(
-                f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it "
-                "was not made by this index, or is damaged. Name an empty directory, and the index "
-                "is built there."
+                f"The directory {self._path} contains a RocksDB database without a readable "
+                f"{marker.name}: another program wrote it, or it is damaged. Start the index with "
+                "an empty directory; it is rebuilt from the log."
             ) from error
         if raw_mode is not True:
             raise VolumeError(
-                f"The directory {self._path} holds a RocksDB of another program (its values are "
-                f"pickled, raw_mode is {raw_mode!r}); name an empty directory."
+                f"The directory {self._path} contains a RocksDB database of another program (its "
+                f"values are pickled, raw_mode is {raw_mode!r}); name an empty directory."
             )
 
 

@@ -168,8 +168,8 @@ class TableFiles:
         except OSError as error:
             raise StoreError(
                 f"The folder {folder} for table files of the index cannot be created "
-                f"({error.strerror}). Make room on that disk, check its owner, and start the index "
-                "again."
+                f"({error.strerror}). Free space on that disk, check the owner of the folder, and "
+                "start the index again."
             ) from error
         self.digests = self._read_names()
         self._generation = max(
@@ -217,8 +217,8 @@ class TableFiles:
         """
         if valid_groups < groups:
             self.rebuild_reasons.append(
-                f"rows from number {valid_groups * GROUP_ROWS} on have another digest than the "
-                "volume records"
+                f"the digest of the rows from number {valid_groups * GROUP_ROWS} differs from the "
+                "volume's"
             )
         if not valid_groups:
             self.withdraw_names()
@@ -262,7 +262,7 @@ class TableFiles:
         """
         table = self._named_tables[number]
         path, digest = self._table_path(number, table), xxhash.xxh3_64()
-        problem = "has another digest than the volume records"
+        problem = "differs from the volume's digest"
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(FileIO(open_file(path, is_private=True), "rb"))

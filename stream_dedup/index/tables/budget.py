@@ -77,8 +77,9 @@ class Budget:
         missing = -self.free_bytes(needed_bytes)
         if missing > 0:
             raise ConfigurationError(
-                f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB "
-                f"of memory, and STREAM_DEDUP_MEMORY allows {self.memory_bytes >> 20} MiB; raise it."
+                f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} "
+                f"MiB of memory, but STREAM_DEDUP_MEMORY allows only {self.memory_bytes >> 20} "
+                "MiB; raise it."
             )
 
 
@@ -132,8 +133,8 @@ class Column:
                 self._file = os.fdopen(open_or_replace(path), "r+b", buffering=0)
             except FileExistsError as error:
                 raise VolumeError(
-                    f"{path} is in the place of a file of the index, and is a folder, a pipe or a "
-                    f"device. Delete it, or all of {path.parent}: the index rebuilds these files "
+                    f"The index needs the file {path}, but a folder, a pipe or a device has that "
+                    f"name. Delete it or the folder {path.parent}; the index rebuilds its files "
                     "from its volume."
                 ) from error
             except OSError as error:
@@ -267,9 +268,9 @@ def allocate_lazily(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         mapped = mmap.mmap(-1, size, flags)
     except OSError as error:
         raise ConfigurationError(
-            f"The system refused {size >> 20} MiB of addresses for tables of the index "
-            f"({error.strerror}), nearly all of which take no memory. Set the sysctl "
-            "vm.overcommit_memory to 0 or 1, and no limit on addresses (ulimit -v)."
+            f"The system refused to reserve {size >> 20} MiB of virtual memory for the index's "
+            f"tables ({error.strerror}); most of it is never used. Set the sysctl "
+            "vm.overcommit_memory to 0 or 1, and remove the limit on virtual memory (ulimit -v)."
         ) from error
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # a system without large pages
@@ -280,13 +281,13 @@ def allocate_lazily(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 def read_error(problem: str | None) -> StoreError:
     """Return the error for a file of columns or tables that cannot be read."""
     return StoreError(
-        "Could not read sketches or tables from files of the index "
-        f"({problem or 'the file is too short'}). Check that disk, and start the index again."
+        f"The index could not read its table files ({problem or 'the file is too short'}). Check "
+        "the disk, and start the index again."
     )
 
 
 def _write_error(error: OSError) -> StoreError:
     return StoreError(
-        f"Could not write sketches or tables to files of the index ({error.strerror}). Make room "
-        "on that disk, and start the index again."
+        f"The index could not write its table files ({error.strerror}). Free space on the disk, "
+        "and start the index again."
     )

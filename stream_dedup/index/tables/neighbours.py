@@ -296,7 +296,7 @@ class Neighbours:
         if sketch or self.plan.needs_sketch:
             if len(sketch) != self.sketch_bytes:
                 raise InvariantError(
-                    f"A sketch of {len(sketch)} bytes was looked up among sketches of "
+                    f"The sketch has {len(sketch)} bytes, but those of the index have "
                     f"{self.sketch_bytes}."
                 )
             document.sketches[0, : len(sketch)] = np.frombuffer(sketch, np.uint8)
@@ -537,9 +537,10 @@ class Neighbours:
         needed = self._rows + count
         if self.numbers_used + count > ROWS_MAX:
             raise ConfigurationError(
-                f"The index has numbered {self.numbers_used} kept documents, and can number "
-                f"{ROWS_MAX}. Nothing is lost, and documents wait. Begin a new log under another "
-                "topic_prefix, and seed it with the documents that matter (`stream-dedup seed`)."
+                f"The index has used {self.numbers_used} of {ROWS_MAX} row numbers for kept "
+                "documents. Nothing is lost, but documents wait. Start a new log with another "
+                "STREAM_DEDUP_TOPIC_PREFIX, and seed it with the documents to keep "
+                "(`stream-dedup seed`)."
             )
         if needed > self._columns.room_rows:
             self._columns.reserve(needed + needed // ROOM_SHARE)
