@@ -150,9 +150,7 @@ def engine_folder(names: Sequence[str], digest: bytes) -> Path:
     """
     spec = importlib.util.find_spec("jieba")
     if spec is None or spec.origin is None:
-        raise ConfigurationError(
-            "The package jieba is not installed: install it at the version 0.42.1."
-        )
+        raise ConfigurationError("The package jieba is not installed: install version 0.42.1.")
     folder = Path(spec.origin).parent
     hasher = hashlib.blake2b(digest_size=16)
     try:
@@ -165,8 +163,8 @@ def engine_folder(names: Sequence[str], digest: bytes) -> Path:
         ) from error
     if hasher.digest() != digest:
         raise ConfigurationError(
-            f"The files {', '.join(names)} in {folder} are not those of {ENGINE}, so fingerprints "
-            "would not be comparable: install jieba 0.42.1 as it was published."
+            f"The files {', '.join(names)} in {folder} differ from those of {ENGINE}, so "
+            "fingerprints would not be comparable: install the unmodified jieba 0.42.1."
         )
     return folder
 

@@ -41,9 +41,8 @@ def load_key(path: Path | None) -> bytes:
     ):
         if len(digits) % 2:
             raise ConfigurationError(
-                f"The fingerprint key file {path} contains an odd number of hexadecimal digits: one "
-                "is missing or "
-                f"doubled; restore the file, or {_HOW_TO_MAKE_ONE}."
+                f"The fingerprint key file {path} contains an odd number of hexadecimal digits: a "
+                f"digit is missing or doubled; restore the file, or {_HOW_TO_MAKE_ONE}."
             )
         content = bytes.fromhex(digits.decode())
     check_key(content, f"The fingerprint key file {path}")
@@ -55,9 +54,8 @@ def check_key(key: bytes, subject: str) -> None:
     if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
         size_text = f"more than {KEY_BYTES_MAX}" if len(key) > KEY_BYTES_MAX else str(len(key))
         raise ConfigurationError(
-            f"{subject} contains {size_text} bytes, and a key is {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes, "
-            "raw or "
-            f"as hexadecimal digits: {_HOW_TO_MAKE_ONE}."
+            f"{subject} contains {size_text} bytes, but a key has {KEY_BYTES_MIN} to "
+            f"{KEY_BYTES_MAX} bytes, raw or as hexadecimal digits: {_HOW_TO_MAKE_ONE}."
         )
     if len(set(key)) == 1:
         raise ConfigurationError(

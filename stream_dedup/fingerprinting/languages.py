@@ -124,7 +124,7 @@ def load_languages(
     def parse_stop_words(line: str) -> Iterator[str]:
         words = list(_parts(normalise(line.split("#", 1)[0], fold_han=fold_han)))
         if not words and line.split("#", 1)[0].strip():
-            raise ValueError("contains no letter or digit, so it is no stop word")
+            raise ValueError("contains no letter or digit, so it cannot be a stop word")
         yield from words
 
     return Languages(

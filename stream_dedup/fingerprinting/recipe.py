@@ -98,7 +98,7 @@ class Recipe:
         )
         if not 0 <= self.floor < 1 << 32:
             raise ConfigurationError(
-                f"The floor of features cannot be {self.floor}: use 0 or more."
+                f"The floor (minimum number of features) cannot be {self.floor}: use 0 or more."
             )
         languages = (
             Languages()
@@ -190,8 +190,8 @@ def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) ->
         unread.append("Han variants")
     if unread:
         raise ConfigurationError(
-            f"The recipe {recipe} has no use for {' and '.join(unread)}: take a recipe of words, "
-            "or leave the setting out."
+            f"The recipe {recipe} does not use {' and '.join(unread)}: choose a recipe that "
+            "splits words, or remove the setting."
         )
 
 
@@ -257,7 +257,7 @@ class Fingerprinter:
         if any(isinstance(content, str) is takes_vectors for content in contents):
             wanted, actual = ("vectors", "a text") if takes_vectors else ("texts", "a vector")
             raise ConfigurationError(
-                f"The recipe {self.recipe.id} takes {wanted}, and {actual} was given."
+                f"The recipe {self.recipe.id} expects {wanted}, but {actual} was given."
             )
         if takes_vectors:
             return self._maker.fingerprint_vectors(cast("Sequence[Vector]", contents))
@@ -422,10 +422,10 @@ def _check_canary(stages: tuple[str, ...]) -> None:
     for stage in stages:
         if canary_digest(stage) != canary.FROZEN[stage]:
             raise ConfigurationError(
-                f"The {stage} of the canary texts differ from those frozen with this version of "
-                "stream-dedup, so new fingerprints could not be compared with those in the log: a "
-                "library (numba, numpy, jieba or Python itself) has changed. Install the versions "
-                "of requirements.lock; if these are installed, report it."
+                f"The {stage} of the canary texts differ from those recorded in this version of "
+                "stream-dedup, so new fingerprints could not be compared with those in the log: "
+                "numba, numpy, jieba or Python computes different results. Install the versions "
+                "of requirements.lock; if they are installed, please report this bug."
             )
 
 
@@ -468,5 +468,5 @@ def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
     if not isinstance(content, str):
         return {f"#{place}": float(number) for place, number in enumerate(content) if number}
     if recipe.method.takes_vectors:
-        raise ConfigurationError(f"The recipe {recipe.id} takes vectors, and a text was given.")
+        raise ConfigurationError(f"The recipe {recipe.id} expects vectors, but a text was given.")
     return _Maker(recipe.method, recipe.key, recipe.languages).explain(content)

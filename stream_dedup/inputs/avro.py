@@ -51,7 +51,7 @@ def parse_avro_schema(text: str, references: Mapping[str, str]) -> AvroSchema:
         fastavro.parse_schema(_check_schema(reference), named_schemas=known)
     schema = fastavro.parse_schema(_check_schema(text), named_schemas=known)
     if len(known) > TYPES_MAX:
-        raise ValueError(f"it has {len(known)} named types, and {TYPES_MAX} are read at most")
+        raise ValueError(f"it has {len(known)} named types; the limit is {TYPES_MAX}")
     _refuse_unbounded(schema, known)
     # A record, because the library parses any other schema again for each value, without its
     # references.
@@ -87,7 +87,7 @@ def _check_schema(text: str) -> Any:
     while level:
         depth += 1
         if depth > 2 * _DEPTH_MAX:
-            raise ValueError("it is nested too deep")
+            raise ValueError("it is nested too deeply")
         for part in level:
             if isinstance(part, dict):
                 # A decimal of a megabyte takes minutes to read, and is no text, id or time: it is
@@ -199,9 +199,9 @@ def _refuse_unbounded(schema: Any, known: Mapping[str, Any]) -> None:
                 and part.get("type") == "array"
                 and not size(part["items"]).bytes
             ):
-                raise ValueError("the items of an array take no bytes")
+                raise ValueError("the items of an array have no bytes")
             fewest, free = size(part)
             if free > _FREE_MAX * (fewest + 1):
                 raise ValueError(
-                    f"a value of it may contain {free} records and nulls in {fewest} bytes"
+                    f"a value of it can contain {free} records and nulls in {fewest} bytes"
                 )

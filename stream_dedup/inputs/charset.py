@@ -86,9 +86,9 @@ def describe_wrong_encoding(text: str) -> str:
     if replaced < _REPLACED_MIN or 5 * replaced <= len(text):
         return ""
     return (
-        f"{replaced:,} of the {len(text):,} characters of the text are not UTF-8 (U+FFFD): it is in "
-        "another encoding, and without these letters it would look like other texts. Have it sent "
-        "in UTF-8."
+        f"{replaced:,} of the {len(text):,} characters of the text are not UTF-8 (U+FFFD): it has "
+        "another encoding, and without these letters it would be similar to unrelated texts. "
+        "Send it in UTF-8."
     )
 
 

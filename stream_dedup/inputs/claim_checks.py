@@ -389,7 +389,7 @@ class TextFetcher:
         return _letter(
             address,
             "GivenUp",
-            f"{away}, for {seconds:.0f} s in which {shown(address.origin)} answered for other texts; "
+            f"{away}, for {seconds:.0f} s, while {shown(address.origin)} returned other texts; "
             "redrive it later",
         )
 

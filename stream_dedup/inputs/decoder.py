@@ -144,9 +144,9 @@ class Decoder:
         self._framed = settings.value_format == "confluent-json"
         if takes_vectors and not self._json:
             raise ConfigurationError(
-                "The recipe expects vectors, and a value that is a text contains none: set "
-                "STREAM_DEDUP_VALUE_FORMAT=json, and STREAM_DEDUP_TEXT_FIELD to the field with the "
-                "list of numbers."
+                "The recipe expects vectors, but the values are texts: set "
+                "STREAM_DEDUP_VALUE_FORMAT=json, and STREAM_DEDUP_TEXT_FIELD to the field with "
+                "the list of numbers."
             )
         if takes_vectors and settings.text_at is not None:
             raise ConfigurationError(
@@ -559,15 +559,15 @@ def _unreadable(message: Unreadable) -> DeadLetter:
         return DeadLetter(
             "decode",
             "UnreadableHeaders",
-            f"The name of a header is not UTF-8 ({message.name}), and Kafka's client then returns "
-            "none of the record's headers: this letter has key and value, and only the record at "
-            "its position has the headers. Have the crawler send names in UTF-8.",
+            f"The name of a header is not UTF-8 ({message.name}), so Kafka's client returns none "
+            "of the record's headers. This dead letter has the record's key and value, but not "
+            "its headers. Configure the crawler to send header names in UTF-8.",
         )
     return DeadLetter(
         "decode",
         UNREADABLE,
-        "The record cannot be read from Kafka, and later ones can; it is still at its position: "
-        f"{message.why}.",
+        f"The record cannot be read from Kafka, although later records can: {message.why}. It "
+        "remains at its position.",
     )
 
 

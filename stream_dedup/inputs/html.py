@@ -87,10 +87,13 @@ class Extractor:
                 if found is not None:
                     return found
                 if self._returncode == -signal.SIGPROF:
-                    why = f"needed more than {self._cpu_seconds:g} s of CPU of the extractor"
+                    why = f"needed more than {self._cpu_seconds:g} s of CPU in the extractor"
                     break
             failure = DeadLetter(
-                _STAGE, "PageGivenUp", f"The page {why}, and was given up.", is_timed=True
+                _STAGE,
+                "PageGivenUp",
+                f"The page {why}, so its text cannot be judged.",
+                is_timed=True,
             )
             self._given_up[digest] = failure
             if len(self._given_up) > _REMEMBERED:

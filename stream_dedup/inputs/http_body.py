@@ -57,7 +57,7 @@ def body_of(
         if len(found) > size_max:
             return None
         if not is_whole and not is_cut:
-            raise InputError(f"has a body of {coding} that is cut off")
+            raise InputError(f"has a truncated body of {coding}")
         raw = found
     length = header("Content-Length").strip()
     if (
@@ -67,7 +67,7 @@ def body_of(
         and length.isdigit()
         and len(raw) < int(length[:18])
     ):
-        raise InputError(f"has a body that is cut off: {len(raw):,} of {int(length[:18]):,} bytes")
+        raise InputError(f"has a truncated body: {len(raw):,} of {int(length[:18]):,} bytes")
     return raw if len(raw) <= size_max else None
 
 
@@ -90,7 +90,7 @@ def _unchunk(raw: bytes, _size_max: int) -> tuple[bytes, bool]:
     while offset < len(raw):
         line = _CHUNK.match(raw, offset)
         if line is None:
-            raise ValueError(f"no chunk begins at byte {offset}")
+            raise ValueError(f"no chunk starts at byte {offset}")
         offset, size = line.end(), int(line[1], 16)
         if not size:
             return b"".join(parts), True

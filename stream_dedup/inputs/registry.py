@@ -44,11 +44,14 @@ def unframe(value: bytes) -> bytes | str:
     JSON is read without its schema: the registry is not asked whether a value follows it.
     """
     if len(value) < _FRAME_BYTES:
-        return f"The value has {len(value)} bytes, and Confluent's frame alone has {_FRAME_BYTES}."
+        return (
+            f"The value has {len(value)} bytes, but Confluent's wire format has at least "
+            f"{_FRAME_BYTES}."
+        )
     if value[0] != _FRAME:
         return (
-            f"The value begins with the byte {value[0]}, and Confluent's frame with 0; for JSON "
-            "without a frame set STREAM_DEDUP_VALUE_FORMAT=json."
+            f"The value begins with the byte {value[0]}, but Confluent's wire format begins with "
+            "0; for plain JSON set STREAM_DEDUP_VALUE_FORMAT=json."
         )
     return value[_FRAME_BYTES:]
 
@@ -157,7 +160,7 @@ class SchemaRegistry:
             return DeadLetter(
                 "decode",
                 "NotAvro",
-                f"Schema {number} is {kind}, and the values are read as Avro.",
+                f"Schema {number} is {kind}, but only Avro is supported.",
             )
         return self._try_schema(number, partial(self._parsed, schema))
 
@@ -193,12 +196,12 @@ class SchemaRegistry:
                 continue
             seen.add(place)
             if len(seen) > _REFERENCES_MAX:
-                raise ValueError(f"it refers to more than {_REFERENCES_MAX} others")
+                raise ValueError(f"it references more than {_REFERENCES_MAX} other schemas")
             reference_schema = self._ask(partial(self._client.get_version, *place))
             if reference_schema is None:
                 raise ValueError(
-                    f"it refers to version {place[1]} of {place[0]!r}, which the registry does not "
-                    "have"
+                    f"it references version {place[1]} of {place[0]!r}, which the registry does "
+                    "not have"
                 )
             self._add_references(reference_schema.schema, found, seen)
             found[reference.name] = self._count_text(reference_schema.schema, found)
@@ -213,8 +216,8 @@ class SchemaRegistry:
         self._cached_bytes += len(text)
         if (length := len(text) + sum(map(len, others.values()))) > SCHEMA_BYTES_MAX:
             raise ValueError(
-                f"it has {length} characters, with what it refers to, and {SCHEMA_BYTES_MAX} are "
-                "read at most"
+                f"it has {length} characters, including the schemas it references; the limit is "
+                f"{SCHEMA_BYTES_MAX}"
             )
         return text
 
@@ -236,6 +239,7 @@ class SchemaRegistry:
 
     def _raise_away(self, error: Exception) -> NoReturn:
         raise RegistryAwayError(
-            f"The schema registry {self._url} returns no schema ({error or type(error).__name__}); "
-            "the records wait. Start the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."
+            f"The schema registry {self._url} returns no schema "
+            f"({error or type(error).__name__}), so the records wait. Start the registry, or "
+            "correct STREAM_DEDUP_REGISTRY_URL."
         ) from error

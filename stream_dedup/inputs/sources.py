@@ -66,15 +66,15 @@ _DESCRIPTIONS = _DESCRIBED | {"state.json"}
 _OTHER_KINDS = {
     rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]": (
         "UTF-16",
-        "turn it into UTF-8, as by iconv -f utf-16 -t utf-8",
+        "convert it to UTF-8, for example with iconv -f utf-16 -t utf-8",
     ),
-    rb"\x1f\x8b": ("gzip", "unpack it, or give a file the ending .gz"),
-    rb"\x28\xb5\x2f\xfd": ("zstd", "unpack it, or give a file the ending .zst"),
+    rb"\x1f\x8b": ("gzip", "unpack it, or rename it to end in .gz"),
+    rb"\x28\xb5\x2f\xfd": ("zstd", "unpack it, or rename it to end in .zst"),
     rb"BZh[1-9]1AY&SY": ("bzip2", "unpack it"),
     rb"\xfd7zXZ\0": ("xz", "unpack it"),
     rb"PK\x03\x04": ("zip", "unpack it"),
-    rb"PAR1": ("Parquet", "give it as a file with the ending .parquet"),
-    rb"ARROW1\0": ("Arrow", "give it as a file with the ending .arrow"),
+    rb"PAR1": ("Parquet", "rename it to end in .parquet"),
+    rb"ARROW1\0": ("Arrow", "rename it to end in .arrow"),
 }
 
 
@@ -242,7 +242,8 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
         raise InputError(
             f"{path} is {packing}: unpack it, or pack it with gzip or zstd."
             if packing
-            else f"{path} is not read: its name shows no format that can be read. {HOW_TO_READ}"
+            else f"{path} was not read, because its name does not show a supported format. "
+            f"{HOW_TO_READ}"
         )
     return [SourceFile(path, path.name, guessed)]
 
@@ -251,9 +252,9 @@ def require_one_text(path: Path) -> None:
     """Raise `InputError` if a file, by its name, is not one uncompressed text or record."""
     if form_of(path) not in ("text", None):
         raise InputError(
-            f"{path.name} contains many documents, and one is expected: put its text into a .txt "
-            "file, or its JSON object into a .json file, which only commands for one text read. "
-            f"`explain` also reads one row: {path.name}:12."
+            f"{path.name} contains many documents, but one is expected: put the text into a .txt "
+            "file, or the JSON object into a .json file. `explain` also reads one row of a file: "
+            f"{path.name}:12."
         )
     if suffixes_of(path)[1]:
         raise InputError(f"{path.name} is compressed; unpack it first.")

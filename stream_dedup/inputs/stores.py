@@ -281,12 +281,12 @@ class TextStores:
             self._answering.add(address.origin)  # a 404 proves the permission
             return MissingTextError(NOT_FOUND, "does not exist (404)")
         if code in _AWAY_CODES or status in _AWAY:
-            return AwayNowError(f"is refused now ({status}, {why})")
+            return AwayNowError(f"is temporarily refused ({status}, {why})")
         if status == _FORBIDDEN or isinstance(error, PermissionError):
             if address.origin in self._answering:
-                return MissingTextError("Forbidden", "may not be read (403)")
+                return MissingTextError("Forbidden", "is forbidden (403)")
             return AwayNowError(
-                f"may not be read (403), and {shown(address.origin)} has returned no text yet: check "
+                f"is forbidden (403), and {shown(address.origin)} has returned no text yet: check "
                 "the credentials"
             )
         if 400 <= status < 500:

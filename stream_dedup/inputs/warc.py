@@ -122,7 +122,7 @@ def _page(block: WarcBlock, file: str, skipped_records: Counter[str]) -> WarcPag
             record.parse_http(quirks_mode=True)
         raw = record.reader.read() if is_http else block.block
     except (OSError, ValueError) as error:
-        return _lost(block, file, f"has a head that cannot be read: {error}")
+        return _lost(block, file, f"has an unreadable header: {error}")
     headers = record.http_headers if is_http else record.headers
     content_type = (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
     status = headers.status_code if is_http else _STATUS_OK

@@ -33,7 +33,7 @@ _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 _LENGTH: Final = re.compile(
     rb"^Content-Length[ \t]*:[ \t]*(\d{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
 )
-_NO_RECORD: Final = "has no head of a WARC record"
+_NO_RECORD: Final = "has no WARC header"
 
 
 class WarcBlock(NamedTuple):
@@ -159,7 +159,7 @@ def _records(window: _Window) -> Iterator[WarcBlock]:
             yield _take_damaged(
                 window,
                 offset,
-                _NO_RECORD if not is_head else "has a head that is cut off or too long",
+                _NO_RECORD if not is_head else "has a header that is truncated or too long",
             )
             continue
         found = _LENGTH.search(head)
@@ -216,7 +216,7 @@ def _take_record(
         lost = "is cut off"
     elif _NAMES_A_RECORD.search(block):
         kind = "no length" if length is None else "a wrong length"
-        lost = f"has {kind}, and contains the head of another record"
+        lost = f"has {kind}, and contains the header of another record"
     else:
         return WarcBlock(offset, head, block.removesuffix(ending))
     return WarcBlock(offset, head, b"", lost)

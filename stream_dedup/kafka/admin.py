@@ -86,11 +86,11 @@ class Admin:
         Raises:
             BrokerError: no broker answered.
         """
-        return len(self._metadata("asking for the cluster's brokers").brokers)
+        return len(self._metadata("requesting the cluster's brokers").brokers)
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
-        return str(self._metadata("asking for the cluster's id").cluster_id)
+        return str(self._metadata("requesting the cluster's id").cluster_id)
 
     def silence(self, topic: str, seconds: float) -> str:
         """Return the reason why no broker answered a small request about a topic within `seconds`,
@@ -242,7 +242,7 @@ class Admin:
 
         return {
             key: self._request(
-                partial(wait_for_offset, key), f"asking for offsets of {key[0]}-{key[1]}"
+                partial(wait_for_offset, key), f"requesting offsets of {key[0]}-{key[1]}"
             )
             for key in keys
         }
@@ -269,7 +269,7 @@ class Admin:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise self._translate(
-                    error, f"asking for topic {name}", f"Describe on topic {name}"
+                    error, f"requesting topic {name}", f"Describe on topic {name}"
                 ) from error
         return descriptions
 
@@ -297,7 +297,7 @@ class Admin:
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
         for future in self._client.create_partitions([NewPartitions(name, total)]).values():
-            self._translated_result(future, f"growing topic {name} to {total} partitions")
+            self._translated_result(future, f"adding partitions to topic {name} (total {total})")
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
         """Set the given settings of a topic and leave the others."""
@@ -341,10 +341,10 @@ class Admin:
                 unstable.append(f"{entry.topic}-{entry.partition}")
         if unstable:
             raise BrokerError(
-                f"A transaction is open that will move the committed offsets of group {group} for "
-                f"{', '.join(sorted(unstable))}. A worker left it when it was killed; Kafka ends it "
-                "at its timeout (30 s unless set otherwise) or when that worker starts again. "
-                "Nothing was changed; run this again afterwards."
+                f"An open transaction will change the committed offsets of group {group} for "
+                f"{', '.join(sorted(unstable))}: a worker was killed during it. Kafka aborts it "
+                "after its timeout (default 30 s), or when that worker starts again. Nothing was "
+                "changed. Run this command again afterwards."
             )
         return _existing_offsets(offsets)
 
@@ -418,7 +418,7 @@ class Admin:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return []
-            raise self._translate(error, f"asking for the members of group {group}") from error
+            raise self._translate(error, f"requesting the members of group {group}") from error
 
     def _request(self, call: Callable[[], Any], doing: str) -> Any:
         try:
@@ -477,8 +477,8 @@ class Admin:
             no_broker = f"{reason}: no broker" if reason else "No broker"
             return self._connection_errors.refusal() or NoAnswerError(
                 f"{no_broker} answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while "
-                f"{doing}. Is Kafka up there, and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the "
-                "TLS and SASL settings fit its listener?"
+                f"{doing}. Is Kafka running there, and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS "
+                "and the TLS and SASL settings match its listener?"
             )
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return TopicExistsError(
@@ -594,12 +594,13 @@ class ConnectionErrors:
         servers = self._settings.kafka_bootstrap_servers
         if _is_tls(self._refused_error):
             return ConfigurationError(
-                f"No TLS connection to {servers}: {self._refused_error.str()}. Is the port a TLS "
-                "listener (STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL), is the broker's certificate "
-                "signed by the CA in STREAM_DEDUP_KAFKA_SSL_CA_LOCATION and for the names in "
-                "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS, and if the broker asks for a certificate, "
-                "is there one in STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION and "
-                "STREAM_DEDUP_KAFKA_SSL_KEY_LOCATION that it trusts?"
+                f"No TLS connection to {servers}: {self._refused_error.str()}. Check that the "
+                "port is a TLS listener (STREAM_DEDUP_KAFKA_SECURITY_PROTOCOL); that the CA in "
+                "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION signed the broker's certificate, and for the "
+                "names in STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS; and, if the broker requires a "
+                "client certificate, that it trusts the one in "
+                "STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION and "
+                "STREAM_DEDUP_KAFKA_SSL_KEY_LOCATION."
             )
         mechanism = self._settings.kafka.get("sasl.mechanism") or self._settings.kafka.get(
             "sasl.mechanisms", "none"

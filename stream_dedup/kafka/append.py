@@ -204,8 +204,8 @@ class LogAppender:
             self._producer.purge()
             self._producer.poll(0)
             raise BrokerError(
-                f"{remaining} records were not written to {self._topic} within {seconds:.0f} s; is "
-                "Kafka up?"
+                f"{remaining} records were not written to {self._topic} within {seconds:.0f} s. "
+                "Is Kafka running?"
             )
 
     def _fatal_error(self) -> KafkaError | None:
@@ -239,8 +239,8 @@ class LogAppender:
             cause = client_error(error) or self._fatal_error() or self._recover_fatal_error()
             if cause is None:
                 raise BrokerError(
-                    f"While appending to {self._topic}, the client failed without saying why. See "
-                    "what it logged before, and the broker's log; a restart begins again from the "
+                    f"While appending to {self._topic}, the client failed without a reason. See "
+                    "its earlier log lines and the broker's log. A restart continues from the "
                     "committed offsets."
                 ) from error
             self._failed = self._failed or cause
@@ -362,7 +362,7 @@ class LoadProducer:
         if self._written > written:
             self._last_progress = (self._written, time.monotonic())
             if self._is_stalled:
-                self._report("Kafka takes records again.")
+                self._report("Kafka accepts records again.")
             self._is_stalled = False
         elif (
             len(self._producer)
@@ -371,8 +371,9 @@ class LoadProducer:
         ):
             self._is_stalled = True
             self._report(
-                f"Kafka has taken none of {len(self._producer):,} records for {STALLED_SECONDS:.0f} "
-                "s; each is tried for message.timeout.ms, five minutes by default."
+                f"Kafka has acknowledged none of {len(self._producer):,} records for "
+                f"{STALLED_SECONDS:.0f} s. The client retries each for message.timeout.ms "
+                "(default 5 minutes)."
             )
 
     def _process_report(

@@ -96,7 +96,7 @@ def _can_write() -> bool:
     is_checked_version = _KNOWN_VERSIONS[0] <= (major, minor) <= _KNOWN_VERSIONS[1]
     if not (is_checked_version and is_checked_platform and _has_functions()):
         LOGGER.info(
-            "Records are written one by one, which takes longer: the memory layout of "
+            "Records are written one by one, which is slower: the memory layout of "
             "confluent-kafka %s is unknown.",
             version,
         )

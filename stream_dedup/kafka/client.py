@@ -75,9 +75,8 @@ GROUP_MOVED = frozenset(
     {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID}
 )
 RESTORE_TOPIC = (
-    "A topic of this filter was deleted. `stream-dedup topics plan` names it; "
-    "restore it if its records matter, "
-    "else create it with: stream-dedup topics apply"
+    "A topic of this filter was deleted. Find it with: stream-dedup topics plan. Restore it if "
+    "you need its records; otherwise create it with: stream-dedup topics apply"
 )
 
 # The operator's properties are for all clients. Those for the other kind of client are removed,
@@ -401,14 +400,14 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
     if code in _DENIED:
         acl = needs if isinstance(needs, str) else needs.get(code)
         return BrokerError(
-            f"{text} The user of this client needs the ACL {acl or _DENIED[code]}. The files in "
-            "topics/users hold all that each role needs; grant it and start again."
+            f"{text} The user of this client needs the ACL {acl or _DENIED[code]}. Grant it, and "
+            "start this role again; the files in topics/users contain the ACLs of each role."
         )
     if code in _FENCED:
         return FencedError(
-            f"{text} Another worker uses the same transactional id, or a transaction took longer "
-            "than its timeout; this process exits, and a restart takes over cleanly. Give each "
-            "worker its own STREAM_DEDUP_WORKER_ID."
+            f"{text} Another worker uses the same transactional id, or a transaction exceeded its "
+            "timeout. This process exits; a restart loses nothing. Set a different "
+            "STREAM_DEDUP_WORKER_ID for each worker."
         )
     if code in TOPIC_GONE:
         is_abortable = kafka_error.txn_requires_abort() or kafka_error.retriable()
@@ -416,7 +415,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
         return error_class(f"{text} {RESTORE_TOPIC}")
     if code == KafkaError._UNKNOWN_PARTITION:
         return AbortableError(
-            f"{text} The topic has grown, and this client learns of it in a moment."
+            f"{text} Partitions were added to the topic; the client refreshes its metadata shortly."
         )
     if kafka_error.fatal():
         return BrokerError(
@@ -424,10 +423,10 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
         )
     if kafka_error.txn_requires_abort() or kafka_error.retriable():
         return AbortableError(
-            f"{text} The transaction is aborted and its documents are read again."
+            f"{text} The transaction is aborted, and its documents are read again."
         )
     if code in NO_ANSWER | LEADER_MOVES:
-        return NoAnswerError(f"{text} Kafka is unavailable or restarting; is its broker up?")
+        return NoAnswerError(f"{text} Kafka is unavailable or restarting. Are its brokers running?")
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 
 

@@ -114,14 +114,14 @@ def raise_unless_transient(error: KafkaError, topic: str, acls: Acl = "") -> Non
     code = error.code()
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise GoneError(
-            f"An offset to read from is not in {topic} any more ({error.str()}): its retention "
-            "removed records, or the topic was created again. Nothing was skipped. Restore the "
-            "topic, or move on with: stream-dedup rewind"
+            f"An offset to read from is not in {topic} any more ({error.str()}): retention "
+            "deleted records, or the topic was created again. Nothing was skipped. Restore the "
+            "topic, or set the offset with: stream-dedup rewind"
         )
     if code in TOPIC_GONE:
         raise GoneError(
             f"The topic {topic} does not exist: it was deleted, or never created. Restore it if "
-            "its records matter, else create it with: stream-dedup topics apply"
+            "you need its records; otherwise create it with: stream-dedup topics apply"
         )
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise translate(error, f"reading {topic}", f"Read on topic {topic}")
@@ -131,13 +131,13 @@ def raise_unless_transient(error: KafkaError, topic: str, acls: Acl = "") -> Non
         raise ConfigurationError(
             f"A batch in {topic} has a format that this client does not know ({error.str()}): it "
             "is damaged, or newer than the client. Nothing was skipped. Upgrade confluent-kafka, "
-            "or move past the batch with: stream-dedup rewind"
+            "or set the offset after the batch with: stream-dedup rewind"
         )
     if code in _TRANSIENT or (error.retriable() and not error.fatal()):
         return
     raise BrokerError(
-        f"{topic} cannot be read further: {error.str()} ({error.name()}). A restart begins at the "
-        "same place."
+        f"{topic} cannot be read further: {error.str()} ({error.name()}). A restart continues at "
+        "the same offset."
     )
 
 

@@ -147,7 +147,7 @@ def fetch_committed(
         BrokerError: the coordinator did not answer in time, or denied the request; `owner` is the
             topic or group in the message, such as `of group g`.
     """
-    doing = f"reading the committed offsets {owner}, which a transaction that is left open can hold back"
+    doing = f"reading the committed offsets {owner}, which an open transaction can delay"
 
     def request_offsets() -> list[TopicPartition]:
         partitions: list[TopicPartition] = retry_request(

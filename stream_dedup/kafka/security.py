@@ -109,8 +109,7 @@ def _find_problems(
     if protocol in _ENCRYPTED and has_certificate != bool(properties.get("ssl.key.location")):
         missing = "ssl.key.location" if has_certificate else "ssl.certificate.location"
         problems.append(
-            f"The Kafka property {missing} is missing: a certificate and its key are given "
-            "together."
+            f"The Kafka property {missing} is missing: set both the certificate and its key."
         )
     return problems
 
@@ -154,8 +153,8 @@ def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         except (OSError, ssl.SSLError, ValueError) as error:
             raise ConfigurationError(
                 f"The client's certificate and key ({certificate}, {key}) cannot be used: "
-                f"{_reason_of(error)}. Both must be PEM and belong together, and ssl.key.password must "
-                "fit an encrypted key."
+                f"{_reason_of(error)}. Both must be PEM files of one key pair, and "
+                "ssl.key.password must decrypt the key."
             ) from error
     return context
 

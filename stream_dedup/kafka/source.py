@@ -288,7 +288,7 @@ class SourceConsumer:
             )
             self._consumer.incremental_assign(partitions)
         except KafkaException as error:
-            raise translate(error, f"going back in {self._topic}") from error
+            raise translate(error, f"seeking in {self._topic}") from error
         self._starts.update(starts)
         self._set_paused(starts)
 

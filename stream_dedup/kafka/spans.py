@@ -192,8 +192,8 @@ class SpansReader:
             key = unfinished[0]
             raise BrokerError(
                 f"{key[0]}-{key[1]} could not be read beyond offset {self._next_offsets[key]} of "
-                f"{self._remaining[key][-1][1]}: no record arrived for {self._wait_seconds_max:.0f} "
-                "s. Is its leader up?"
+                f"{self._remaining[key][-1][1]}: no record arrived for "
+                f"{self._wait_seconds_max:.0f} s. Does the partition have a leader?"
             )
         self.open_transactions = {key: self._next_offsets[key] for key in sorted(self._remaining)}
 
@@ -323,8 +323,7 @@ def read_partition(
     for offset in spans_reader.open_transactions.values():
         raise BrokerError(
             f"{topic}-{partition} could not be read to its end at {max(high, until)}: a "
-            f"transaction is open at offset {offset}, and it has not ended for "
-            f"{_WAIT_SECONDS_MAX:.0f} s."
+            f"transaction at offset {offset} has been open for {_WAIT_SECONDS_MAX:.0f} s."
         )
 
 

@@ -368,8 +368,8 @@ class TransactionalOutput:
                     producer.poll(0.1)
                     if self._monotonic() >= self._outputs_deadline and not failures:
                         raise UnwrittenError(
-                            f"Only {index} of {len(outputs)} outputs had room in the queue within "
-                            f"{_OUTPUT_SECONDS:.0f} s."
+                            f"Only {index} of {len(outputs)} outputs fitted into the client's "
+                            f"queue within {_OUTPUT_SECONDS:.0f} s."
                         ) from None
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
@@ -515,7 +515,7 @@ class TransactionalOutput:
 
     def _make_producer(self, config: dict[str, Any]) -> Producer:
         producer = make_producer(config)
-        doing = f"beginning as transactional id {config['transactional.id']}"
+        doing = f"initialising the transactional id {config['transactional.id']}"
         needs = f"Write and Describe on transactionalId {config['transactional.id']}"
         try:
             self._retry_policy.retry(
@@ -538,7 +538,7 @@ class TransactionalOutput:
                 self._call_thread.call(lambda: call(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
             except TimeoutError as error:
                 raise StuckError(
-                    f"While {doing}, the client did not return within its own time-out."
+                    f"While {doing}, the client did not return within its timeout."
                 ) from error
             except KafkaException as error:
                 if not is_retriable(error):

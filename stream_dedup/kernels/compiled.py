@@ -302,14 +302,14 @@ def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
     reason = ""
     if has_shipped:
         reason = (
-            f" Those in {SHIPPED} were compiled from other sources, by other versions or for another "
-            "processor."
+            f" The kernels in {SHIPPED} were compiled from other sources, by other versions or "
+            "for another processor."
         )
     if directory is None:
         _logger.warning(
-            "Kernels are compiled now, and at every start, which takes up to a minute of CPU, because "
-            "no private folder is writable.%s Run `stream-dedup compile` when the image is "
-            "made, or set STREAM_DEDUP_CACHE_DIR to such a folder.",
+            "Kernels are compiled now, and again at every start, because no private folder is "
+            "writable; this takes up to a minute of CPU.%s Run `stream-dedup compile` when you "
+            "build the image, or set STREAM_DEDUP_CACHE_DIR to a writable private folder.",
             reason,
         )  # fmt: skip
     else:
@@ -317,8 +317,8 @@ def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
         is_unheard = not _logger.hasHandlers()
         _logger.log(
             logging.WARNING if has_shipped or is_unheard else logging.INFO,
-            "Kernels are compiled now, once, which takes up to a minute of CPU.%s They are kept in %s "
-            "for the next start.",
+            "Kernels are compiled now, once, which takes up to a minute of CPU.%s They are "
+            "stored in %s for the next start.",
             reason, directory,
         )  # fmt: skip
 
@@ -373,7 +373,7 @@ class _CodeCache(caching._Cache):
             if _compiled_into is not None:
                 raise
             _logger.warning(
-                "A compiled kernel cannot be kept in %s (%s); the next start compiles it again.",
+                "A compiled kernel cannot be stored in %s (%s); the next start compiles it again.",
                 directory,
                 error,
             )

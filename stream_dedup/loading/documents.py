@@ -80,7 +80,10 @@ class Loading:
             self._flush(_INTERRUPTED_FLUSH_SECONDS)
         self._print(len(files), time.monotonic() - began, as_json=as_json)
         twice = self.skip + self.documents - self.acknowledged
-        hint = f"Continue with --skip {self.acknowledged}, which sends at most {twice:,} twice."
+        hint = (
+            f"To continue, add --skip {self.acknowledged}; at most {twice:,} documents are "
+            "then sent twice."
+        )
         if self.failed:
             raise BrokerError(
                 f"{self.failed} of {self.documents} documents were not written to {self.topic}. "
@@ -161,9 +164,9 @@ def print_hints(settings: Settings, files: Sequence[SourceFile]) -> None:
     """Print a note if the settings do not fit the files, so that more than their texts is judged."""
     if settings.value_format == "raw" and contain_objects(files):
         note(
-            "The values are JSON, and the filter judges whole values as texts "
-            "(STREAM_DEDUP_VALUE_FORMAT=raw); set it to json, here and for the worker, to judge the "
-            "field with the text only."
+            "The values are JSON, but the filter judges whole values as texts "
+            "(STREAM_DEDUP_VALUE_FORMAT=raw). To judge only the field with the text, set it to "
+            "json, here and for the worker."
         )
     print_hint_of_pages(settings, files)
 
@@ -173,9 +176,9 @@ def print_hint_of_pages(settings: Settings, files: Sequence[SourceFile]) -> None
     pages = (file for file in files if file.form == "warc" or file.is_page)
     if settings.text_is == "text" and any(".wet" not in file.name.lower() for file in pages):
         note(
-            "These are web pages, and the filter judges them with their tags "
-            "(STREAM_DEDUP_TEXT_IS=text), which pages of one site share; set it to html, here and "
-            "for the worker."
+            "These are web pages, but the filter judges them with their tags "
+            "(STREAM_DEDUP_TEXT_IS=text), which pages of one site share. Set it to html, here "
+            "and for the worker."
         )
 
 
@@ -210,7 +213,7 @@ def _put(fields: dict[str, object], path: str, value: str) -> None:
         child = inner.setdefault(parent, {})
         if not isinstance(child, dict):
             raise ConfigurationError(
-                f"The fields of text and id contradict each other: {parent!r} would be a text and an "
+                f"The paths of text and id conflict: {parent!r} would be both a text and an "
                 "object. Set STREAM_DEDUP_TEXT_FIELD and STREAM_DEDUP_ID_FIELD to separate paths."
             )
         inner = child

@@ -120,8 +120,8 @@ def _topic(settings: Settings, target: str) -> list[str]:
         )
     if target not in Admin(settings).topic_ids([target]):
         raise InputError(
-            f"There is neither a file nor a topic {printable(target)!r}; name an existing one, or - "
-            "for standard input."
+            f"There is no file and no topic {printable(target)!r}; name an existing file or "
+            "topic, or - for standard input."
         )
     return [target]
 

@@ -134,7 +134,7 @@ def decode(
     decoder = FORMATS[form].decoders.get(kind)
     if decoder is None:
         raise OtherFormatError(
-            f"{record_name} is of kind {kind}, which this program does not know: {UPGRADE}"
+            f"{record_name} has the kind {kind}, which this version does not know: {UPGRADE}"
         )
     if kind == KIND_ANSWER and nonce is not None and len(body) >= _ORIGIN.size + CHAIN_BYTES:
         log_offset, asker_nonce, number = _ORIGIN.unpack_from(body)
@@ -212,7 +212,7 @@ def _decode_answer(reader: Reader, record_name: str) -> LogAnswer:
     }
     if not IS_REASON[columns["reasons"]].all():
         raise OtherFormatError(
-            f"{record_name} gives a reason that this program does not know: {UPGRADE}"
+            f"{record_name} contains a reason that this version does not know: {UPGRADE}"
         )
     partitions = []
     for _ in range(reader.unpack(_U16)[0]):
@@ -227,14 +227,15 @@ def _decode_answer(reader: Reader, record_name: str) -> LogAnswer:
             values[is_naming] = reader.column(column.kind, named_count)
     if columns["better"].max(initial=0) >= len(BETTER_LABELS):
         raise OtherFormatError(
-            f"{record_name} names a rule for better copies that this program does not know: {UPGRADE}"
+            f"{record_name} contains a rule for better copies that this version does not know: "
+            f"{UPGRADE}"
         )
     sources = reader.column(np.uint16, named_count)
     offsets = reader.column(np.int64, named_count)
     times_ms = reader.column(np.int64, named_count)
     stops = np.cumsum(reader.column(np.uint16, named_count), dtype=np.int64)
     if named_count and sources.max() >= len(partitions):
-        raise FormatError(f"{record_name} names a source partition that it does not list.")
+        raise FormatError(f"{record_name} refers to a source partition that it does not list.")
     ids = bytes(reader.take(int(stops[-1]) if named_count else 0))
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()

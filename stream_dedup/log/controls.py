@@ -49,11 +49,11 @@ class Window:
             or not LENGTH_MS_MIN <= length <= LENGTH_MS_MAX
         ):
             raise ConfigurationError(
-                f"A window is from one second to a thousand years long, not {length!r:.40} ms."
+                f"A window must be from one second to a thousand years long, not {length!r:.40} ms."
             )
         if not isinstance(self.refresh, bool):
             raise ConfigurationError(
-                f"A window's refresh is true or false, not {self.refresh!r:.40}."
+                f"A window's refresh must be true or false, not {self.refresh!r:.40}."
             )
 
     def to_fields(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Window:
         """
         if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
             raise ConfigurationError(
-                f"A window's fields are length_ms and refresh, and these are not: {fields!r:.200}."
+                f"A window's fields must be length_ms and refresh, not {fields!r:.200}."
             )
         return cls(fields["length_ms"], fields["refresh"])
 
@@ -130,7 +130,8 @@ class Declaration:
         width = _number_field(fields, "width", WIDTH_MAX) if "width" in fields else None
         if width is not None and (width % 64 or width < plan.width):
             raise ConfigurationError(
-                f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan."
+                f"The plan {plan.id} cannot compare fingerprints of {width} bits; choose a plan "
+                "of at most that width."
             )
         sketch_bytes = (
             _number_field(fields, "sketch_bytes", SKETCH_BYTES)
@@ -139,8 +140,8 @@ class Declaration:
         )
         if plan.needs_sketch and sketch_bytes not in (None, SKETCH_BYTES):
             raise ConfigurationError(
-                f"The plan {plan.id} compares sketches, and the recipe makes none; name another "
-                "plan."
+                f"The plan {plan.id} compares sketches, but the recipe computes none; choose "
+                "another plan."
             )
         return cls(
             recipe=_name_field(fields, "recipe"),
@@ -167,7 +168,7 @@ def format_of(value: object) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int) or value not in FORMATS:
         raise ConfigurationError(
-            f"There is no format {value!r:.40} of the log; this program writes "
+            f"The log has no format {value!r:.40}; this version writes "
             f"{' and '.join(map(str, sorted(FORMATS)))}."
         )
     return value
@@ -192,8 +193,9 @@ def parse_retraction(fields: Mapping[str, Any]) -> list[tuple[Partition, int, in
         or not all(isinstance(value, list) and len(value) == 3 for value in values)
     ):
         raise ConfigurationError(
-            f"A retraction names the id of a topic in hexadecimal digits, and 1 to {DOCUMENTS_MAX} "
-            f"positions of three numbers, not {hex_digits!r:.40} and {values!r:.100}."
+            "A retraction must contain the id of a topic in hexadecimal digits and 1 to "
+            f"{DOCUMENTS_MAX} positions of three numbers, not {hex_digits!r:.40} and "
+            f"{values!r:.100}."
         )
     highest = {"partition": _U32_MAX, "offset": OFFSET_MAX, "value_digest": _U64_MAX}
     positions = []

@@ -114,7 +114,7 @@ def of_verdicts(
         ValueError: a verdict in the mask is not an outcome.
     """
     if not verdicts.are_outcomes[is_written].all():
-        raise ValueError("a verdict that is to be written is not an outcome for a reader")
+        raise ValueError("a reason of these verdicts cannot be delivered")
     count, digits = fingerprints.shape
     outcomes, outcome_ends = _outcome_labels()
     named = _NamedArrays(*_concatenate(_texts_of(NamedRepresentatives.of(verdicts.named))))

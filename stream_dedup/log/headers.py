@@ -144,7 +144,7 @@ def of_verdict(
     reason = verdict if isinstance(verdict, Reason) else verdict.reason
     constant_headers = _constant_headers(recipe).get(reason)
     if constant_headers is None:
-        raise ValueError(f"{reason.label} is not an outcome for a reader")
+        raise ValueError(f"a document with the reason {reason.label} cannot be delivered")
     own_headers: Headers = [*constant_headers, (POSITION, str(position).encode())]
     if fingerprint is not None:
         own_headers.append((FINGERPRINT, fingerprint))

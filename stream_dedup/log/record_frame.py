@@ -75,17 +75,18 @@ def unframed(magic: bytes, known: Collection[int], raw: bytes | None, record_nam
     )
     if record_magic != magic and not is_unreleased:
         raise FormatError(
-            f"{record_name} does not begin with {magic!r} but with {record_magic!r}; it is not ours."
+            f"{record_name} begins with {record_magic!r} instead of {magic!r}; stream_dedup did "
+            "not write it."
         )
     (crc,) = _CRC.unpack_from(raw, len(raw) - _CRC.size)
     view = memoryview(raw)
     if zlib.crc32(view[: -_CRC.size]) != crc:
-        raise FormatError(f"{record_name} does not match its checksum; it was damaged or cut.")
+        raise FormatError(f"{record_name} does not match its checksum; it is damaged or truncated.")
     if is_unreleased:
         raise OtherFormatError(
             f"{record_name} was written before the first release of stream_dedup, and no release "
-            "reads it. Begin a log of its own with another STREAM_DEDUP_TOPIC_PREFIX, and "
-            "`stream-dedup seed` it with what was delivered."
+            "reads it. Start a new log with another STREAM_DEDUP_TOPIC_PREFIX, and seed it with "
+            "the delivered documents (`stream-dedup seed`)."
         )
     if form not in known:
         raise OtherFormatError(format_error_message(record_name, form, known, UPGRADE))
@@ -111,10 +112,13 @@ def decode_unless_damaged(
 def format_error_message(record_name: str, form: int, known: Collection[int], upgrade: str) -> str:
     """Return the message about an unknown format; `upgrade` is the remedy for a newer one."""
     if form > max(known):
-        return f"{record_name} is of format {form}, and this program reads up to {max(known)}: {upgrade}"
+        return (
+            f"{record_name} has the format {form}, but this version reads up to {max(known)}: "
+            f"{upgrade}"
+        )
     return (
-        f"{record_name} is of format {form}, and this program reads none below {min(known)}: run a "
-        "version that still reads it."
+        f"{record_name} has the format {form}, but this version reads none below {min(known)}: "
+        "run a version that still reads it."
     )
 
 

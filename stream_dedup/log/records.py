@@ -247,8 +247,8 @@ def _batch_body(batch: Batch) -> bytes:
         )
     if batch.sketches.shape[0] != count or sketch_bytes not in _SKETCHES:
         raise FormatError(
-            f"A batch of {count} documents needs a sketch of {SKETCH_BYTES} bytes for each, or "
-            f"none at all, and has {len(batch.sketches)} of {sketch_bytes} bytes."
+            f"A batch of {count} documents must have {count} sketches of {SKETCH_BYTES} bytes, or "
+            f"none, but this batch has {len(batch.sketches)} of {sketch_bytes} bytes."
         )
     ids = Ids.of(batch.ids)
     parts = [
@@ -312,18 +312,18 @@ def decode(raw: bytes | None, record_name: str = "A record of the log") -> LogRe
     decoder = record_format.decoders.get(kind)
     if decoder is None:
         raise OtherFormatError(
-            f"{record_name} is of kind {kind}, which this program does not know: {UPGRADE}"
+            f"{record_name} has the kind {kind}, which this version does not know: {UPGRADE}"
         )
     record = decoder(body, record_name)
     if isinstance(record, Control):
         if unknown := _unknown_part(record, record_format):
             raise OtherFormatError(
-                f"{record_name} has {unknown}, which this program does not know: {UPGRADE}"
+                f"{record_name} has {unknown}, which this version does not know: {UPGRADE}"
             )
         ordered = record.fields.get("format")
         if isinstance(ordered, int) and ordered > max(FORMATS):
             raise OtherFormatError(
-                f"{record_name} orders format {ordered}, and this program writes up to "
+                f"{record_name} declares format {ordered}, but this version writes up to "
                 f"{max(FORMATS)}: {UPGRADE}"
             )
     return record
@@ -378,23 +378,22 @@ def _decode_batch(reader: Reader, record_name: str) -> Batch:
     sources = [Source(reader.text(_U8), *reader.unpack(_SOURCE)) for _ in range(source_count)]
     (count,) = reader.unpack(_U32)
     if not 0 < count <= DOCUMENTS_MAX:
-        raise FormatError(
-            f"{record_name} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed."
-        )
+        raise FormatError(f"{record_name} has {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
     if not 1 <= limbs <= 4 or mode not in Mode.__members__.values():
         raise FormatError(
-            f"{record_name} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist."
+            f"{record_name} has fingerprints of {limbs} x 64 bits and mode {mode}, which do not "
+            "exist."
         )
     if sketch_bytes not in _SKETCHES:
         raise FormatError(
-            f"{record_name} claims sketches of {sketch_bytes} bytes; a sketch has {SKETCH_BYTES}, or there is "
-            "none."
+            f"{record_name} has sketches of {sketch_bytes} bytes; only {SKETCH_BYTES} or 0 are "
+            "allowed."
         )
     columns = reader.columns(_columns_of(count, limbs, sketch_bytes))
     source, sizes = columns["source"], columns["id_bytes"]
     # `argmax`, because `max` takes five times as long for short columns.
     if not sources or int(source[source.argmax()]) >= len(sources):
-        raise FormatError(f"{record_name} names a source partition that it does not list.")
+        raise FormatError(f"{record_name} refers to a source partition that it does not list.")
     if int(sizes[sizes.argmax()]) > ID_BYTES_MAX:
         raise FormatError(f"{record_name} contains an id of more than {ID_BYTES_MAX} bytes.")
     stops = np.cumsum(sizes, dtype=np.int64)
@@ -425,7 +424,7 @@ def _decode_control(body: memoryview, record_name: str) -> Control:
         kind = fields.pop("type")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise FormatError(
-            f"{record_name} is a control record without readable JSON fields."
+            f"{record_name} is a control record whose fields are not valid JSON."
         ) from error
     if not isinstance(kind, str):
         raise FormatError(f"{record_name} is a control record whose type is not a text.")

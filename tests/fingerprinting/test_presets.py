@@ -237,7 +237,7 @@ def test_what_a_recipe_would_leave_unread_is_refused(
     preset: str, languages: Languages, what: str
 ) -> None:
     """A setting about languages that could change nothing is an error, not a silent default."""
-    with pytest.raises(ConfigurationError, match=f"has no use for {what}"):
+    with pytest.raises(ConfigurationError, match=f"does not use {what}"):
         Recipe(preset, languages=languages)
 
 
@@ -295,7 +295,7 @@ def test_what_a_vector_may_be() -> None:
     for wrong in ([[float("nan")]], [[float("inf"), 1.0]], [[[1.0]]], [["a"]]):
         with pytest.raises(InputError, match=r"[Vv]ector"):
             one.fingerprint_vectors(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="takes vectors, and a text"):
+    with pytest.raises(ConfigurationError, match="expects vectors, but a text"):
         one.fingerprint(["text"])
     with pytest.raises(ConfigurationError, match="takes texts, and a vector"):
         Fingerprinter(Recipe()).fingerprint_vectors([[1.0]])  # type: ignore[list-item]

@@ -115,7 +115,7 @@ def test_a_changed_dictionary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pa
     spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: spec)
 
-    with pytest.raises(ConfigurationError, match=r"are not those of jieba-0\.42\.1"):
+    with pytest.raises(ConfigurationError, match=r"differ from those of jieba-0\.42\.1"):
         jieba_data.dictionary.__wrapped__()
     (tmp_path / "dict.txt").unlink()
     with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -126,7 +126,7 @@ def test_a_missing_jieba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package the sentence says which version to install."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
-    with pytest.raises(ConfigurationError, match=r"install it at the version 0\.42\.1"):
+    with pytest.raises(ConfigurationError, match=r"install version 0\.42\.1"):
         jieba_data.dictionary.__wrapped__()
 
 

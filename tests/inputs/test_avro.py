@@ -155,7 +155,10 @@ def test_what_a_schema_refers_to_counts_as_its_own(stand: SchemaServer) -> None:
     stand.has(90, word, "word")
     stand.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
     found = refused(decoder(stand), struct.pack(">bI", 0, 9) + b"\x06abc")
-    assert (found.error_class, "with what it refers to" in found.message) == ("BadSchema", True)
+    assert (found.error_class, "including the schemas it references" in found.message) == (
+        "BadSchema",
+        True,
+    )
 
 
 def test_without_a_frame_or_of_another_type(stand: SchemaServer) -> None:
@@ -248,8 +251,8 @@ def list_of(items: Any) -> Any:
             page_of(*doubled(25, n="int"), {"type": "map", "values": nulls("M", 18)}),
             "19 records and nulls in 0 bytes",
         ),
-        (list_of(record("Empty", n="null")), "the items of an array take no bytes"),
-        (list_of({"type": "fixed", "name": "F", "size": 0}), "the items of an array take no bytes"),
+        (list_of(record("Empty", n="null")), "the items of an array have no bytes"),
+        (list_of({"type": "fixed", "name": "F", "size": 0}), "the items of an array have no bytes"),
         (list_of({"type": "fixed", "name": "F", "size": -1}), "'F' has a negative size"),
         (page_of(record("Endless", a="int", b="Endless")), "'Endless' always contains itself"),
         (page_of(record("One", b=record("Other", a="One"))), "always contains itself"),

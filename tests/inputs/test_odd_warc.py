@@ -270,7 +270,7 @@ def test_a_file_without_a_record_is_said_to_be_none(tmp_path: Path) -> None:
     assert found.lost is not None
     assert (found.lost.error_class, found.name) == ("DamagedFile", "a.warc")
     assert (
-        "contains no readable WARC record: the data at byte 0 has no head of a WARC record."
+        "contains no readable WARC record: the data at byte 0 has no WARC header."
         in found.lost.message
     )
 

@@ -336,7 +336,9 @@ def test_a_load_says_that_kafka_takes_nothing_and_ends(monkeypatch: pytest.Monke
         producer.send("documents", None, b"%d" % number)
 
     assert producer.flush(math.inf) == 3
-    assert [one.partition(" for ")[0] for one in said] == ["Kafka has taken none of 3 records"]
+    assert [one.partition(" for ")[0] for one in said] == [
+        "Kafka has acknowledged none of 3 records"
+    ]
     assert ("timed out" in producer.first_failure, producer.has_given_up) == (True, True)
 
 

@@ -102,7 +102,7 @@ def test_mutual_tls_from_files(pki: Path) -> None:
 
     for properties in (by_file, plain):
         assert isinstance(security_of(properties).ssl_context, ssl.SSLContext)
-    with pytest.raises(ConfigurationError, match=r"ssl\.key\.password must fit") as caught:
+    with pytest.raises(ConfigurationError, match=r"ssl\.key\.password must decrypt") as caught:
         security_of({**by_file, "ssl.key.password": "wr0ng"})
     assert "wr0ng" not in str(caught.value)
 

@@ -194,7 +194,7 @@ PLAN = [
 )
 @pytest.mark.parametrize(
     ("form", "says"),
-    [(2, "is of format 2, and this program reads up to 1: upgrade"), (0, "reads none below 1")],
+    [(2, "has the format 2, but this version reads up to 1: upgrade"), (0, "reads none below 1")],
 )
 def test_another_format_is_told_from_damage(
     magic: bytes, decode: Any, form: int, says: str
@@ -270,11 +270,11 @@ def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
     [
         (
             framed(records.MAGIC, 1, 77, b"{}"),
-            "of kind 77, which this program does not know: upgrade",
+            "the kind 77, which this version does not know: upgrade",
         ),
         (
             framed(records.MAGIC, 1, 2, b'{"type":"merge"}'),
-            "an order 'merge', which this program does not know: upgrade",
+            "an order 'merge', which this version does not know: upgrade",
         ),
         (
             framed(records.MAGIC, 1, 2, b'{"ids":[],"until":1,"type":"forget"}'),
@@ -286,11 +286,11 @@ def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
         ),
         (
             framed(records.MAGIC, 1, 2, b'{"format":2,"type":"plan"}'),
-            "orders format 2, and this program writes up to 1",
+            "declares format 2, but this version writes up to 1",
         ),
         (
             framed(records.MAGIC, 1, 2, b'{"format":2,"type":"declare"}'),
-            "orders format 2, and this program writes up to 1",
+            "declares format 2, but this version writes up to 1",
         ),
     ],
 )
@@ -305,9 +305,9 @@ def test_an_answer_that_says_more_stops() -> None:
     raw = bytearray(answers.encode(ANSWER, answers.CHAIN_START)[0])
     raw[6 + 32 + 4] = 250  # the first reason
 
-    with pytest.raises(OtherFormatError, match="a reason that this program does not know: upgrade"):
+    with pytest.raises(OtherFormatError, match="a reason that this version does not know: upgrade"):
         answers.decode(checked(bytes(raw[:-4])))
-    with pytest.raises(OtherFormatError, match="of kind 9"):
+    with pytest.raises(OtherFormatError, match="the kind 9"):
         answers.decode(framed(answers.MAGIC, 1, 9, b""))
 
 

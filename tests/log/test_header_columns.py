@@ -119,7 +119,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
 @pytest.mark.parametrize("reason", [Reason.STALE, Reason.RETRACTED])
 def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
     verdicts = Verdicts.of([Judgement(reason, LogPlace(1, 2))])
-    with pytest.raises(ValueError, match="not an outcome"):
+    with pytest.raises(ValueError, match="cannot be delivered"):
         header_columns.of_verdicts(
             "r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_)
         )

@@ -137,7 +137,7 @@ def test_a_sketch_of_a_wrong_length_is_refused(size: int) -> None:
     place = 1 + len(make_batch().recipe) + 2
     assert body[place] == 120
     body[place] = size
-    with pytest.raises(FormatError, match=f"claims sketches of {size} bytes; a sketch has 120"):
+    with pytest.raises(FormatError, match=f"has sketches of {size} bytes; only 120"):
         records.decode(framed(records.MAGIC, 1, records.KIND_BATCH, bytes(body)))
 
 

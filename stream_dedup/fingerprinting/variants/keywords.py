@@ -217,8 +217,7 @@ def _quick_tokenizer(tokenizer: Any) -> Any:
     cutter = "_POSTokenizer__cut"
     if not callable(getattr(POSTokenizer, cutter, None)):
         raise ConfigurationError(
-            "The package jieba is not that of version 0.42.1: install jieba 0.42.1 as it was "
-            "published."
+            "The package jieba differs from version 0.42.1: install the unmodified jieba 0.42.1."
         )
     setattr(tagger, cutter, cut)
     return tagger

@@ -133,11 +133,12 @@ def as_vector(values: Sequence[float] | NDArray[np.floating[Any]]) -> Vector:
         ) from error
     if vector.ndim != 1:
         raise InputError(
-            f"A vector is one row of numbers, but this has {vector.ndim} dimensions of nesting."
+            f"A vector is a flat list of numbers, but this list is nested {vector.ndim} levels "
+            "deep."
         )
     if not bool(np.all(np.abs(vector) <= _LARGEST)):
         raise InputError(
-            "A vector contains a number that is not finite (also null) or greater than 1e150; give "
+            "A vector contains null, or a number that is not finite or greater than 1e150; give "
             "finite numbers."
         )
     return vector + 0.0
