@@ -36,7 +36,7 @@ class BetterRule(enum.IntEnum):
             if rule.label == name:
                 return rule
         raise ConfigurationError(
-            f"The rule for the better copy must be longest or newest, not {name!r:.60}."
+            f"The rule for better copies must be longest or newest, not {name!r:.60}."
         )
 
 

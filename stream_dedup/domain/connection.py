@@ -33,7 +33,7 @@ def address_and_reason(text: str) -> tuple[str, str]:
     """
     broker = _BROKER.fullmatch(text)
     reason = _STATE.sub("", text if broker is None else broker["reason"])
-    reason = _MUTE.sub("It takes connections and does not answer", reason)
+    reason = _MUTE.sub("It accepts connections but does not answer", reason)
     connect = _CONNECT.fullmatch(reason)
     peer = broker or connect
     return "" if peer is None else peer["address"], reason if connect is None else connect["reason"]

@@ -75,7 +75,7 @@ class Reason(enum.IntEnum):
     TOO_SHORT = 2, "too short to be compared, so it was kept", "change"
     EMPTY = 3, "without a text, so it was kept"
     TOMBSTONE = 4, "a null value, so it was kept"
-    BYPASS = 5, "its producer asked not to judge it"
+    BYPASS = 5, "its producer requested delivery without a verdict"
     FAIL_OPEN = 6, "the index did not answer in time, so it was kept", "change"
     RELEASED = 7, "an operator released it", "change"
     EXACT = 10, "another id with the same text", "same-text"

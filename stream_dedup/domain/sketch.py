@@ -93,5 +93,5 @@ def as_text(similarity: int) -> str:
 
 def _columns(sketches: Sequence[bytes]) -> list[NDArray[np.uint8]]:
     if len(set(map(len, sketches))) > 1:
-        raise ValueError("two sketches have different lengths, so they are not of one recipe")
+        raise ValueError("the sketches have different lengths, so they have different recipes")
     return [np.frombuffer(sketch, np.uint8) for sketch in sketches]

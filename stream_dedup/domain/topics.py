@@ -492,7 +492,7 @@ def as_rows(topic_plan: TopicPlan) -> list[dict[str, object]]:
         topic_changes = [change for change in topic_plan.changes if change.topic.name == topic.name]
         for change in topic_changes:
             config = {
-                name: {"now": present, "wanted": declared}
+                name: {"current": present, "new": declared}
                 for name, (present, declared) in change.config.items()
             }
             row: dict[str, object] = {
@@ -501,7 +501,7 @@ def as_rows(topic_plan: TopicPlan) -> list[dict[str, object]]:
                 "sentence": change.sentence,
             }
             if change.partitions:
-                row["partitions"] = {"now": change.partitions[0], "wanted": change.partitions[1]}
+                row["partitions"] = {"current": change.partitions[0], "new": change.partitions[1]}
             rows.append(row | ({"config": config} if config else {}))
         if not topic_changes:
             rows.append(

@@ -123,7 +123,7 @@ class Beginnings:
         self._begun.partitions.update(begun)
         self._begun.is_open = True
         self._logger.info(
-            "the topic of started partitions is used from now on",
+            "the topic of started partitions now records this source",
             topic=self._names.begun,
             partitions=sorted(begun),
         )
@@ -182,7 +182,7 @@ def read_log_watermarks(
             watermarks.fold(record)
     if watermarks.group not in (None, settings.group):
         raise ConfigurationError(
-            f"The log belongs to group {watermarks.group!r}, and the setting names {settings.group!r}, "
-            "whose offsets no worker would use. Set STREAM_DEDUP_GROUP to the workers' group."
+            f"The log belongs to group {watermarks.group!r}, but STREAM_DEDUP_GROUP is "
+            f"{settings.group!r}, whose offsets no worker uses. Set it to the workers' group."
         )
     return watermarks

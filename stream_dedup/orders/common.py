@@ -104,8 +104,8 @@ def append_all(settings: Settings, names: TopicNames, raws: Sequence[bytes]) -> 
     appender.flush()
     if len(offsets) != len(raws):
         raise BrokerError(
-            f"A record of {names.fingerprints} was sent and not acknowledged; run the same command "
-            "again."
+            f"A record of {names.fingerprints} was sent but not acknowledged; run the same "
+            "command again."
         )
     return offsets
 
@@ -167,7 +167,7 @@ def record_at(
     low, high = admin.bounds([(topic, partition)])[topic, partition]
     if offset < low:
         raise InputError(
-            f"{name} is not in the topic any more: the first remaining record is {low}. {remedy}"
+            f"{name} is no longer in the topic: the first remaining offset is {low}. {remedy}"
         )
     if offset >= high:
         raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
@@ -219,7 +219,7 @@ def _find_by_output_position(
         )
     if match["topic"] != names.documents:
         raise InputError(
-            f"{name} names the source position {printable(position)}, and this filter reads "
+            f"{name} has the source position {printable(position)}, but this filter reads "
             f"{names.documents}: the record belongs to another filter. Nothing was written."
         )
     return SourcePlace(int(match["partition"]), int(match["offset"]))
@@ -230,16 +230,16 @@ def _find_by_id(
 ) -> SourcePlace:
     names = settings.topic_names
     logged_id = id_in_log(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
-    with dependencies.progress("looking for the id in the log", None) as advance:
+    with dependencies.progress("searching the log for the id", None) as advance:
         places = find_log_places(
             logged_id, topic_id, dependencies.read_whole_log(settings, names.fingerprints, advance)
         )
     if not places:
         raise InputError(
             f"{printable(text)!r} is not a position in {names.documents} or {names.duplicates}, "
-            "which this filter reads and writes, and the log has no document with this id. An id "
-            "is the whole key of the record, or the whole value of STREAM_DEDUP_ID_FIELD. Nothing was "
-            "written."
+            "which this filter reads and writes, and the log contains no document with this id. "
+            "An id is the whole key of the record, or the whole value of STREAM_DEDUP_ID_FIELD. "
+            "Nothing was written."
         )
     return select_dropped(
         text, names, places, lambda place: _is_dropped(dependencies, settings, place, places[place])
@@ -291,7 +291,9 @@ def select_dropped(
             for candidate in dropped[-_LISTED_MAX:]
         )
         more = (
-            f" and {len(dropped) - _LISTED_MAX:,} before them" if len(dropped) > _LISTED_MAX else ""
+            f" and {len(dropped) - _LISTED_MAX:,} earlier ones"
+            if len(dropped) > _LISTED_MAX
+            else ""
         )
         raise InputError(
             f"{len(dropped):,} documents with the id {printable(text)!r} were dropped: "

@@ -36,13 +36,13 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
     plan = settings.judging_plan
     if plan.width > recipe.width:
         raise ConfigurationError(
-            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes "
+            f"The plan {plan.id} compares {plan.width} bits, but the recipe {recipe.id} computes "
             f"{recipe.width}; choose a plan of at most that width with STREAM_DEDUP_PLAN."
         )
     if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; "
-            "choose a plan without them with STREAM_DEDUP_PLAN, such as blocks."
+            f"The plan {plan.name} compares sketches, but the recipe {recipe.id} computes none; "
+            "choose a plan without sketches, such as blocks, with STREAM_DEDUP_PLAN."
         )
     fields: dict[str, Any] = {
         "recipe": recipe.id,

@@ -75,14 +75,14 @@ def change_fields(current_rules: InForce, rules: RulesInForce) -> dict[str, Any]
     plan, window, better, form = rules
     if form < current_rules.format:
         raise ConfigurationError(
-            f"The log is written in format {current_rules.format}, which cannot be lowered, so format "
-            f"{form} cannot be in force again; leave --format out."
+            f"The log has the format {current_rules.format}, which cannot be lowered to {form}; "
+            "leave out --format."
         )
     width = None if current_rules.declared is None else current_rules.declared.width
     if width is not None and plan.width > width:
         raise ConfigurationError(
-            f"The plan {plan.id} judges {plan.width} bits, and the prints of this log have "
-            f"{width}; choose a plan of at most that width."
+            f"The plan {plan.id} compares {plan.width} bits, but the fingerprints of this log "
+            f"have {width}; choose a plan of at most that width."
         )
     fields: dict[str, Any] = {}
     if plan != current_rules.plan:

@@ -96,8 +96,8 @@ class OffsetChange:
         return {
             "topic": topic,
             "partition": self.partition,
-            "offset": {"now": self.committed, "wanted": self.new_offset},
-            "epoch": {"now": self.epoch, "wanted": self.new_epoch},
+            "offset": {"current": self.committed, "new": self.new_offset},
+            "epoch": {"current": self.epoch, "new": self.new_epoch},
             "offsets_again": self.offsets_again,
             "warning": self.warning,
             "written": is_written and self.is_change,
@@ -156,11 +156,13 @@ def parse(texts: Iterable[str], topic: str) -> dict[int, int]:
             )
         elif match["topic"] not in (None, topic):
             problems.append(
-                f"{printable(text)!r} does not name the source topic: only {topic} is read by the "
-                "workers."
+                f"{printable(text)!r} is not a position in the source topic: workers read only "
+                f"{topic}."
             )
         elif int(match["partition"]) in new_offsets:
-            problems.append(f"Partition {int(match['partition'])} is named twice.")
+            problems.append(
+                f"Partition {int(match['partition'])} is given twice; give each partition once."
+            )
         else:
             new_offsets[int(match["partition"])] = int(match["offset"])
     if problems:
@@ -254,8 +256,8 @@ def _find_refusal(partition: int, offset: int, cluster: RewindTarget) -> str | N
         )
     if offset > high:
         return (
-            f"{name}@{offset} is above {high}, the partition's end, though the committed offset "
-            f"is {committed}: the topic was created again. Give at most {high}."
+            f"{name}@{offset} is above {high}, the partition's end. The committed offset is "
+            f"{committed}, so the topic was created again. Give at most {high}."
         )
     return None
 
@@ -277,7 +279,7 @@ def _change(
             epoch,
             offset,
             epoch,
-            "This is the committed offset already; nothing changes.",
+            "This is already the committed offset; nothing changes.",
         )
     if epoch is not None:
         warning = None
@@ -292,8 +294,8 @@ def _change(
     warning, safe_offset = None, max(low, confirmed, proven_offset)
     if offset > safe_offset:
         warning = (
-            f"It is unknown whether the documents from {safe_offset} to {offset - 1} were delivered "
-            f"already; if not, they are lost. {cluster.topic}-{partition}@{safe_offset} is sure to "
-            "skip none."
+            f"It is unknown whether the documents from {safe_offset} to {offset - 1} were "
+            f"delivered already; if not, they are lost. {cluster.topic}-{partition}@{safe_offset} "
+            "skips none."
         )
     return OffsetChange(partition, committed, None, offset, highest + 1, warning)

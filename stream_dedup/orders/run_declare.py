@@ -145,8 +145,8 @@ def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
     declaration.read_or_declare(settings, names, recipe, begins=False)
     if new_plan is not None and new_plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
-            f"The plan {new_plan.name} compares sketches, and the recipe {recipe.id} of this log has "
-            "none; name a plan without sketches, such as blocks."
+            f"The plan {new_plan.name} compares sketches, but the recipe {recipe.id} of this log "
+            "computes none; choose a plan without sketches, such as blocks."
         )
     now = InForce()
     with progress("reading the log", None) as advance:
@@ -164,8 +164,8 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
     """
     remedy = (
         "Nothing was written: an index without enough memory for the plan of its log exits with "
-        "code 78, so this command asks each index first. Name every replica with --index "
-        "http://HOST:PORT, or write the plan without asking with --unchecked."
+        "code 78, so this command first asks each index. Name every replica with --index "
+        "http://HOST:PORT, or skip the check with --unchecked."
     )
     base, memory = ask_role(
         "index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy
@@ -176,9 +176,9 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
             f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan "
             f"{plan.name} (documents kept: {memory['entries']:,}), and its STREAM_DEDUP_MEMORY is "
             f"{allowed:,} MiB. Nothing was written: raise it for every index, restart them, and "
-            "declare the plan then."
+            "declare the plan again."
         )
-    limit = f", of its limit of {allowed:,} MiB" if allowed else ""
+    limit = f"; its limit is {allowed:,} MiB" if allowed else ""
     note(
         f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan "
         f"{plan.name}{limit}."
@@ -193,9 +193,9 @@ def _ask_for_format(addresses: Sequence[str], form: int) -> None:
         InputError: it does not answer.
     """
     remedy = (
-        "Nothing was written: a role that cannot read the format of its log exits with code 78, so "
-        "this command asks each index first. Name every replica with --index http://HOST:PORT, or "
-        "write the format without asking with --unchecked."
+        "Nothing was written: a role that cannot read the format of its log exits with code 78, "
+        "so this command first asks each index. Name every replica with --index "
+        "http://HOST:PORT, or skip the check with --unchecked."
     )
     base, stats = ask_role("index", addresses, "/v1/stats", remedy)
     if form not in stats["formats"]:

@@ -61,14 +61,14 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
     known = KnownId(
         id_in_log(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key)
     )
-    with progress("looking for it in the log", None) as advance:
+    with progress("searching the log for it", None) as advance:
         for log_offset, record in read_whole_log(settings, names.fingerprints, advance):
             known.fold(log_offset, record)
     if not known.documents:
         raise InputError(
-            f"The log {names.fingerprints} has no document with the id {printable(identifier)!r}; "
-            "nothing was written. An id is the whole key of the record, or the whole value of "
-            "STREAM_DEDUP_ID_FIELD."
+            f"The log {names.fingerprints} contains no document with the id "
+            f"{printable(identifier)!r}; nothing was written. An id is the whole key of the "
+            "record, or the whole value of STREAM_DEDUP_ID_FIELD."
         )
     log_offset_written = None
     if known.since and not dry_run:
@@ -109,7 +109,7 @@ def list_remaining_data(
         *stored,
         RemainingData(
             "the index's volume",
-            "old bytes, which are not read",
+            "old bytes, which are no longer read",
             f"RocksDB removes them within {_ROCKSDB_DAYS} days",
         ),
         RemainingData(
@@ -119,7 +119,7 @@ def list_remaining_data(
         ),
         RemainingData(
             "the search's volume",
-            "old bytes, which are not read",
+            "old bytes, which are no longer read",
             "the engine merges their files; to remove them at once, delete the volume: the search "
             "fills it again without them",
         ),

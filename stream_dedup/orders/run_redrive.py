@@ -41,9 +41,10 @@ from stream_dedup.settings.settings import Settings
 _TRANSACTION_LETTERS = 1000
 _ATTEMPTS = 5
 OBSTACLES = {
-    "cut": "lack a part of their record, which was cut or could not be read; produce these again",
-    "foreign": "are not of {documents}",
-    "no such partition": "are of a partition that {documents} does not have",
+    "cut": "are incomplete, because their record was truncated or could not be read; produce "
+    "these again",
+    "foreign": "do not come from {documents}",
+    "no such partition": "come from a partition that {documents} does not have",
 }
 """The reasons why letters cannot be sent back, by their names in the totals."""
 
@@ -158,8 +159,9 @@ class PartitionRedrive:
             if is_committed:
                 return sent
         raise BrokerError(
-            f"The dead letters of {self.topic}-{self.partition} could not be sent back: the outcome of "
-            "transactions is unknown. Run the same command again; it continues from there."
+            f"The dead letters of {self.topic}-{self.partition} could not be sent back: the "
+            "outcome of a transaction is unknown. Run the same command again; it continues with "
+            "these."
         )
 
     def _select(self, start: int, totals: Counter[str], sent: int) -> tuple[list[Letter], int]:
@@ -270,7 +272,7 @@ def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) ->
     if totals["again"]:
         note(
             f"A later run may send {totals['again']:,} of them again, because it starts at an "
-            "earlier one that was not selected."
+            "earlier dead letter that was not selected."
         )
     if totals["twice"]:
         note(
@@ -283,7 +285,10 @@ def print_remarks(settings: Settings, totals: Counter[str], *, is_sent: bool) ->
             "judged as a new document."
         )
     else:
-        note(f"{totals['letters']:,} would be sent back. Nothing was written; --yes sends them.")
+        note(
+            f"{totals['letters']:,} would be sent back. Nothing was written; add --yes to send "
+            "them."
+        )
 
 
 def summary_of(

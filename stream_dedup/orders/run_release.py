@@ -68,7 +68,7 @@ class ReleaseOrder:
         names = self.names
         if not settings.judging_mode.delivers:
             raise ConfigurationError(
-                "In shadow mode nothing is delivered, so there is nothing to release. Nothing was "
+                "In shadow mode no document is delivered, so none can be released. Nothing was "
                 "written."
             )
         log_names(
@@ -102,7 +102,7 @@ class ReleaseOrder:
     def trace(self, traces: Sequence[Trace]) -> None:
         """Read the log, and complete these traces."""
         traced, in_force = Traces(self.topic_id, self.recipe.id, traces), InForce()
-        with self.dependencies.progress("looking for it in the log", None) as advance:
+        with self.dependencies.progress("searching the log for it", None) as advance:
             # step 2
             for log_offset, record in self.dependencies.read_whole_log(
                 self.settings, self.names.fingerprints, advance
@@ -184,9 +184,9 @@ class ReleaseOrder:
             low, _ = bounds[self.names.unique, trace.partition]
             if low > first_offset:
                 raise InputError(
-                    f"{self.names.unique}-{trace.partition} contains nothing below {low} any more, "
-                    f"and a release of {message.position} began at {first_offset}: whether it was "
-                    "written is unknown. Nothing was written."
+                    f"{self.names.unique}-{trace.partition} no longer contains records below "
+                    f"{low}, but a release of {message.position} was written from {first_offset} "
+                    "on, so it is unknown whether it is complete. Nothing was written."
                 )
 
     def _find_releases_on_unique(self, traces: Sequence[Trace]) -> set[str]:
@@ -348,9 +348,9 @@ def _select_releasable(
         if document.trace.releases:
             yield document
         elif not document.trace.judged:
-            result.refused["the log has no verdict on it"] += 1
+            result.refused["the log contains no verdict for it"] += 1
         elif document.trace.verdicts_at & on_unique:
-            result.refused[f"it left on {names.unique}"] += 1
+            result.refused[f"it was delivered to {names.unique}"] += 1
         elif not document.trace.verdicts_at & on_duplicates:
             result.refused[f"it is not in {names.duplicates}"] += 1
         else:

@@ -63,7 +63,7 @@ def rewind_group(
     proven: dict[int, int] = {}
     watermarks = None
     if rewind.needs_log(bounds, committed):
-        with dependencies.progress("reading the log for its epochs", None) as advance:
+        with dependencies.progress("reading the epochs in the log", None) as advance:
             watermarks = read_log_watermarks(
                 settings, names, source.topic_id, advance, dependencies.read_whole_log
             )
@@ -77,8 +77,9 @@ def rewind_group(
     if not dry_run:
         if admin.stable_committed(settings.group) != all_committed:
             raise BrokerError(
-                f"The committed offsets of group {settings.group} changed meanwhile, so a worker "
-                "was running. Nothing was written. Stop the workers and run this again."
+                f"The committed offsets of group {settings.group} changed during this command, so "
+                "a worker was running. Nothing was written. Stop the workers, and run this "
+                "command again."
             )
         needed = [change for change in changes if change.is_change]
         _write(admin, settings.group, names.documents, needed)
@@ -89,10 +90,10 @@ def _check_is_empty(admin: Admin, group: str) -> None:
     members = admin.group_members(group)
     if members:
         raise ConfigurationError(
-            f"The group {group} has {counted(members, 'member')}, and offsets can be set back only "
-            "while it has none: a running worker would commit over them. Stop the workers and run "
-            "this again; one that was killed leaves the group at the end of its session (10 s unless "
-            "set otherwise)."
+            f"The group {group} has {counted(members, 'member')}, but offsets can be set only "
+            "while it has none: a running worker would overwrite them. Stop the workers, and run "
+            "this command again. A killed worker leaves the group after its session timeout "
+            "(default 10 s)."
         )
 
 
@@ -125,6 +126,6 @@ def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Offset
         admin.write_committed(group, topic, new_offsets)
     except BrokerError as error:
         raise BrokerError(
-            f"{error} Was a worker started meanwhile? Stop the workers and run the same command "
-            "again; rewinding twice does no harm."
+            f"{error} Was a worker started during this command? Stop the workers, and run the "
+            "same command again; rewinding twice is safe."
         ) from error

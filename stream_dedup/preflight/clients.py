@@ -51,7 +51,7 @@ def _properties(settings: Settings) -> Iterator[CheckFinding]:
     yield from (refused("properties", problem) for problem in problems)
     if not problems:
         yield ok(
-            "properties", f"librdkafka knows all {len(settings.kafka)} properties that are set."
+            "properties", f"librdkafka accepts all {len(settings.kafka)} properties that are set."
         )
 
 
@@ -63,13 +63,13 @@ def _sizes(
     problems = Problems("client sizes")
     if written < RECORD_BYTES_MAX + _PROTOCOL_BYTES:
         problems.refuse(
-            f"The Kafka property message.max.bytes is {written:,}, and a batch for the log can "
-            f"have {RECORD_BYTES_MAX:,} bytes, so it could not be written. Remove the property; "
-            "the topics' own limits decide."
+            f"The Kafka property message.max.bytes is {written:,}, but a batch for the log can "
+            f"have {RECORD_BYTES_MAX:,} bytes and could not be written. Remove the property; "
+            "max.message.bytes of the topics then applies."
         )
     if topics is None:
         yield from problems.findings or [
-            not_checked("client sizes", "The topics' sizes are not known.")
+            not_checked("client sizes", "The topics' max.message.bytes is not known.")
         ]
         return
     for name, topic in topics.items():
@@ -81,7 +81,7 @@ def _sizes(
             and received < int(limit_text) + _PROTOCOL_BYTES
         ):
             problems.refuse(
-                f"The Kafka property receive.message.max.bytes is {received:,}, and {name} can "
+                f"The Kafka property receive.message.max.bytes is {received:,}, but {name} can "
                 f"contain records of {int(limit_text):,} bytes: workers could not read such a "
                 "record or any record after it. Set at least "
                 f"{int(limit_text) + _PROTOCOL_BYTES:,}."
@@ -122,7 +122,7 @@ def _encryption(settings: Settings) -> Iterator[CheckFinding]:
                 "Connections are encrypted, and the brokers' certificates are verified.",
             )
     elif all(map(_is_here, settings.kafka_bootstrap_servers.split(","))):
-        yield ok("encryption", "Connections are not encrypted, and stay on this machine.")
+        yield ok("encryption", "Connections are not encrypted, but do not leave this machine.")
     else:
         more = (
             " and the password" if properties.get("sasl.password") and _is_plain(properties) else ""

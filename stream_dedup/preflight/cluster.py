@@ -140,8 +140,10 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
                 f"The topic {name} has unclean.leader.election.enable=true: a broker that lags "
                 f"could become its leader, and acknowledged records would be lost. {_APPLY}"
             )
-    on_one = f"; in {', '.join(unsafe)} they may be on only one" if unsafe else ""
-    yield from problems.or_ok(f"Acknowledged records are on more than one broker{on_one}.")
+    on_one = f", except in {', '.join(unsafe)}, where one broker is enough" if unsafe else ""
+    yield from problems.or_ok(
+        f"Kafka acknowledges records after more than one broker has stored them{on_one}."
+    )
 
 
 def log_takes_our_records(
@@ -162,17 +164,16 @@ def log_takes_our_records(
             and (accepted := _number(topic, "max.message.bytes", 1_048_588)) < needed
         ):
             problems.refuse(
-                f"The topic {name} accepts records of up to {accepted:,} bytes, and {what} can have "
-                f"{needed:,}: the first such record would stop the filter. Raise its "
+                f"The topic {name} accepts records of up to {accepted:,} bytes, but {what} can "
+                f"have {needed:,}: the first such record would stop the filter. Raise its "
                 f"max.message.bytes. {_APPLY}"
             )
     verdicts = facts.topics.get(names.verdicts)
     if verdicts is not None:
         if verdicts.is_compacted:
             problems.refuse(
-                f"The topic {names.verdicts} is compacted, so answers would vanish before workers "
-                "read them, and their "
-                f"documents would wait forever. {_APPLY}"
+                f"The topic {names.verdicts} is compacted, so Kafka would delete answers before "
+                f"workers read them, and their documents would wait forever. {_APPLY}"
             )
         kept_ms = _number(verdicts, "retention.ms", -1)
         if 0 <= kept_ms < _HOUR_MS:
@@ -180,7 +181,9 @@ def log_takes_our_records(
                 f"The topic {names.verdicts} is kept for {_time(kept_ms)}: a worker that pauses "
                 f"for longer requests all its answers again. Keep it for a day. {_APPLY}"
             )
-    yield from problems.or_ok("The log accepts the largest batch, and the verdicts its answer.")
+    yield from problems.or_ok(
+        "The log accepts the largest batch, and the verdicts accept its answer."
+    )
 
 
 def outputs_take_the_input(
@@ -208,18 +211,18 @@ def outputs_take_the_input(
                 else "larger records become dead letters"
             )
             problems.warn(
-                f"{names.documents} accepts records of {accepted:,} bytes, which need {needed:,} on "
-                f"{name} with our headers, and {name} accepts {output_bytes:,}: {follows}. "
-                f"{_remedy(names, name)}"
+                f"{names.documents} accepts records of {accepted:,} bytes, which have {needed:,} "
+                f"on {name} with the dedup.* headers, but {name} accepts {output_bytes:,}: "
+                f"{follows}. {_remedy(names, name)}"
             )
         if topic.partitions < source.partitions:
             problems.warn(
-                f"{names.documents} has {source.partitions} partitions and {name} "
-                f"{topic.partitions}: documents of the additional partitions wait until {name} has as "
-                f"many. {_remedy(names, name)}"
+                f"{names.documents} has {source.partitions} partitions, but {name} has "
+                f"{topic.partitions}: documents of the additional partitions wait until {name} "
+                f"has as many. {_remedy(names, name)}"
             )
     yield from problems.or_ok(
-        f"The outputs accept all records of {names.documents}, with our headers."
+        f"The outputs accept all records of {names.documents} with the dedup.* headers."
     )
 
 
@@ -277,8 +280,8 @@ def _losses_of_output(
         )
         yield (
             f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{oldest}: Kafka "
-            "deletes older documents when they arrive. Limit it by retention.bytes, with "
-            "retention.ms=-1."
+            "deletes documents that are older when they arrive. Set retention.ms=-1, and limit "
+            "the topic with retention.bytes."
         )
     if stamps != "CreateTime":
         yield f"{name} replaces timestamps ({stamps}), so documents lose their original ones. {_remedy(names, name)}"
@@ -286,7 +289,7 @@ def _losses_of_output(
         if _number(topic, bound, 2**63 - 1) < 100 * 365 * _DAY_MS:
             yield (
                 f"{name} has {bound}={topic.config[bound]}: it refuses documents whose timestamps "
-                "are further from the present, and they become dead letters. "
+                "differ more from the present, and they become dead letters. "
                 f"{_remedy(names, name)}"
             )
     if topic.is_compacted:
@@ -314,7 +317,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
             )
         elif offset < low:
             problems.refuse(
-                f"{where} contains records from offset {low}, and the group has read up to "
+                f"{where} begins at offset {low}, but the group has committed only up to "
                 f"{offset}: Kafka deleted {counted(low - offset, 'record')} unread. If they are "
                 f"permanently lost, continue after them with: stream-dedup rewind {where}@{low}"
             )
@@ -342,7 +345,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
         )
     yield from problems.or_ok(
         f"The group has offsets for {counted(len(facts.committed), 'partition')}; "
-        f"{counted(facts.waiting, 'record')} wait to be read."
+        f"{counted(facts.waiting, 'record')} not read yet."
     )
 
 

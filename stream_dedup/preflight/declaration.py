@@ -68,7 +68,7 @@ def _refusals(
     if declared.get("recipe") != recipe.id:
         yield refused(
             "declaration",
-            f"The log was started with recipe {declared.get('recipe')!r}, and this worker's is "
+            f"The log was started with recipe {declared.get('recipe')!r}, but this worker's is "
             f"{recipe.id!r}: their fingerprints cannot be compared. Restore STREAM_DEDUP_RECIPE "
             "and STREAM_DEDUP_KEY_FILE, or start a new log with another "
             "STREAM_DEDUP_TOPIC_PREFIX.",
@@ -76,7 +76,7 @@ def _refusals(
     if declared.get("group") != settings.group:
         yield refused(
             "declaration",
-            f"The log belongs to group {declared.get('group')!r}, and this worker's is "
+            f"The log belongs to group {declared.get('group')!r}, but this worker's is "
             f"{settings.group!r}: two groups would read every document twice. Restore "
             "STREAM_DEDUP_GROUP.",
         )
@@ -84,9 +84,9 @@ def _refusals(
     if log_ids != settings.log_ids:
         yield refused(
             "declaration",
-            f"The log was started with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is "
-            f"{settings.log_ids}: one document would have two ids. Set it to {log_ids}, or start a "
-            "new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+            f"The log was started with STREAM_DEDUP_LOG_IDS={log_ids}, but the setting is "
+            f"{settings.log_ids}: one document would have two ids. Set it to {log_ids}, or start "
+            "a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
         )
 
 
@@ -99,9 +99,9 @@ def _not_in_force(
         yield warning(
             "plan",
             f"The log was started with the plan {plan.id}, and the settings name {wanted.id}; the "
-            "log's plan is in force. To change the log, use `stream-dedup declare` with `--plan` or "
-            "`--similarity`; otherwise set STREAM_DEDUP_PLAN and the STREAM_DEDUP_SIMILARITY "
-            "settings to the log's values, so that they mislead nobody.",
+            "log's plan is in force. To change the log, use `stream-dedup declare` with `--plan` "
+            "or `--similarity`; otherwise set STREAM_DEDUP_PLAN and the STREAM_DEDUP_SIMILARITY "
+            "settings to the log's values.",
         )
     window, configured = declared.get("window"), window_of(settings)
     configured_fields = None if configured is None else configured.to_fields()

@@ -29,7 +29,7 @@ def check_machine(
             "disk",
             settings.index_dir,
             "an index",
-            "RocksDB takes as much again while it compacts",
+            "RocksDB needs the same amount again during compaction",
             "the index",
         )
     if (
@@ -49,7 +49,7 @@ def _search_folder(folder: Path) -> Iterator[CheckFinding]:
         return
     yield from _folder("search folder", folder, "STREAM_DEDUP_STATE_DIR")
     if _nearest(folder) == folder:
-        engine = "the engine takes as much again while it merges its segments"
+        engine = "the engine needs the same amount again while it merges segments"
         yield from _disk("search disk", folder, "a full-text engine", engine, "the search")
 
 
@@ -58,9 +58,9 @@ def _open_files() -> Iterator[CheckFinding]:
     if 0 <= soft < _OPEN_FILES_MIN:
         yield warning(
             "open files",
-            f"A process may open {soft} files (at most {hard}): RocksDB keeps each of its files "
-            "open, and Kafka a "
-            "connection to each broker. Allow 65536 (ulimit -n, LimitNOFILE).",
+            f"A process may open {soft} files (at most {hard}): RocksDB keeps all its files open, "
+            "and the Kafka client a connection to each broker. Allow 65536 (ulimit -n, "
+            "LimitNOFILE).",
         )
     else:
         yield ok(
@@ -99,16 +99,16 @@ def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:
     if not existing.is_dir():
         yield refused(
             check,
-            f"{existing} is not a folder, so {folder} cannot be created. Set {setting} to a folder "
-            "that can be written.",
+            f"{existing} is not a folder, so {folder} cannot be created. Set {setting} to a "
+            "writable folder.",
         )
     elif not os.access(existing, os.W_OK | os.X_OK):
         yield refused(
             check,
-            f"{existing} cannot be written by this user. Set {setting} to a folder that can be.",
+            f"{existing} is not writable by this user. Set {setting} to a writable folder.",
         )
     else:
-        yield ok(check, f"{folder} can be written.")
+        yield ok(check, f"{folder} is writable.")
 
 
 def _disk(check: str, folder: Path, contents: str, why: str, role: str) -> Iterator[CheckFinding]:
@@ -123,7 +123,10 @@ def _disk(check: str, folder: Path, contents: str, why: str, role: str) -> Itera
         yield not_checked(check, f"The free space of {folder} is not known: {error.strerror}.")
         return
     needed = max(_FREE_BYTES_MIN, used)
-    text = f"{_gigabytes(free)} are free beside {contents} of {_gigabytes(used)} in {folder}"
+    text = (
+        f"{_gigabytes(free)} are free on the volume of {folder}, which contains {contents} of "
+        f"{_gigabytes(used)}"
+    )
     if free < needed:
         yield warning(
             check,

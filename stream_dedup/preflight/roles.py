@@ -71,9 +71,8 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
     problems = Problems("roles")
     if facts.waiting and not facts.workers:
         problems.warn(
-            f"{facts.waiting:,} records of {names.documents} wait, and no worker is a member of "
-            "the group "
-            f"{settings.group}. Start one with: stream-dedup run worker"
+            f"{facts.waiting:,} records of {names.documents} wait, but no worker is a member of "
+            f"the group {settings.group}. Start one with: stream-dedup run worker"
         )
     if (late := facts.unanswered) is not None:
         last = (
@@ -85,7 +84,8 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             f"Log offset {late[0]} of {names.fingerprints} has not been answered for "
             f"{late[1] / 1000:.0f} s ({last}), so workers wait. If no index runs, start one with: "
             "stream-dedup run index. A running index reports its state at /readyz. If "
-            f"{names.verdicts} was deleted with the answer, workers ask again within seconds."
+            f"{names.verdicts} was deleted with the answer, workers request it again within "
+            "seconds."
         )
     problems.findings += check_group(settings, names.documents, facts.reads)
     yield from problems.or_ok(
@@ -162,9 +162,9 @@ def check_group(
         refused(
             "group",
             f"Workers of the group {settings.group} read {', '.join(others)}, so another filter "
-            f"has this name. This filter would read {documents}, and the workers of both would "
-            "stop each other. Give it another STREAM_DEDUP_GROUP, or none: then it is named after "
-            "its STREAM_DEDUP_TOPIC_PREFIX. If you changed the topic of this filter, stop its "
-            "other workers first.",
+            f"uses this group. This filter would read {documents}, and the workers of both would "
+            "stop each other. Set another STREAM_DEDUP_GROUP; or unset it, and the group is "
+            "named after STREAM_DEDUP_TOPIC_PREFIX. If you changed the topic of this filter, "
+            "first stop its other workers.",
         )
     ]

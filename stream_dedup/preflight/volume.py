@@ -24,11 +24,11 @@ _SHARE_MAX = 0.85
 def other_log_message(folder: Path, topic: str) -> str:
     """Return the message about an index of another cluster's log, with both remedies."""
     return (
-        f"The index in {folder} follows another log than this cluster's {topic}: it belongs to "
-        "another cluster, such as an earlier local broker, or the topic was created again. If you "
-        "do not need it, delete it, and the index is rebuilt from this log: rm -r "
-        f"{shlex.quote(str(folder))}. Otherwise give this filter another folder with "
-        "STREAM_DEDUP_STATE_DIR."
+        f"The index in {folder} does not belong to this cluster's log {topic}: it belongs to "
+        "another cluster, such as an earlier local broker, or the topic was created again. If "
+        "you do not need it, delete it, and the index is rebuilt from this log: rm -r "
+        f"{shlex.quote(str(folder))}. Otherwise set another STREAM_DEDUP_STATE_DIR for this "
+        "filter."
     )
 
 
@@ -67,8 +67,8 @@ def check_volume(
         files = shlex.quote(str(settings.index_dir))
         yield warning(
             "volume",
-            f"{settings.index_dir} was created by a version with another layout; its files stay, so "
-            f"that you can roll back, and this version's volume is {folder}. To remove them: find "
+            f"{settings.index_dir} was created by a version with another layout; its files are "
+            f"kept for a rollback, and this version's volume is {folder}. To remove them: find "
             f"{files} -maxdepth 1 -type f -delete",
         )
     applied, log_end = volume.meta.applied, ask_log_end()
@@ -77,8 +77,8 @@ def check_volume(
     elif log_end is not None and applied > log_end:
         yield refused(
             "volume",
-            f"The volume {folder} has applied the log up to offset {applied}, and the log ends at "
-            f"{log_end}, so the log has lost records. Restore the topic; if the topic is correct, "
+            f"The volume {folder} has applied the log up to offset {applied}, but the log ends at "
+            f"{log_end}, so the log lost records. Restore the topic; if the topic is correct, "
             "delete the folder, and the index is rebuilt.",
         )
     else:
@@ -96,5 +96,5 @@ def _check_memory(representatives: int) -> CheckFinding:
         return ok("memory", f"{takes}.")
     return warning(
         "memory",
-        f"{takes}, and the limit is {limit / 1e9:.1f} GB. Raise it, or the index may be killed.",
+        f"{takes}, but the limit is {limit / 1e9:.1f} GB. Raise it, or the index may be killed.",
     )

@@ -110,7 +110,7 @@ def test_signals_survive_kills_of_the_role_and_of_the_broker(
     # Page 0 is kept; the other 39 fall on it, nine of them twice.
     assert [one["event"] for one in signals["events"]] == ["one-page", "vanishing"]
     assert signals["events"][0]["of"] == f"https://{HOST}/0"
-    first.says("an event began at a host")
+    first.says("an event of a host began")
     metrics = first.get("/metrics")
     assert 'stream_dedup_insights_records_total{result="no-host"} 1.0' in metrics
     assert 'stream_dedup_host_events_total{event="one-page"} 1.0' in metrics

@@ -93,7 +93,7 @@ def test_roles_wait_for_kafka_and_for_each_other(
         for role in (worker, index, search):
             says(role, "ready: ")
             log = re.sub(r"\x1b\[\d*m", "", role.log)
-            assert "the wait for Kafka is over" in log
+            assert "no longer waiting for Kafka" in log
             assert "FAIL [" not in log
             assert len(log.splitlines()) < LINES_MAX, log
         assert [role.stop() for role in (worker, index, search)] == [0, 0, 0]

@@ -90,7 +90,7 @@ def test_seeds_count_as_kept(make_filter: MakeFilter, tmp_path: Path) -> None:
     nothing = run(crawl, "seed", "nowhere", code=1)
     foreign = run(crawl, "seed", str(pages), "--set", "log_ids=digest", code=78)
     assert "its documents are judged anyway" in own[1]
-    assert "neither a file nor a topic 'nowhere'" in nothing[1]
+    assert "no file and no topic 'nowhere'" in nothing[1]
     assert (
         "The log was started with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest"
         in foreign[1]
@@ -139,7 +139,7 @@ def test_a_forgotten_id_is_taken_down(make_filter: MakeFilter) -> None:
     assert stays[crawl.names.fingerprints]["until"] == "forever"
     assert "digest" in stays[crawl.names.fingerprints]["what"]
     assert (again["log_offset"], again["forgotten_at"]) == (None, said["log_offset"])
-    assert "has no document with the id 'https://nobody.example'" in unknown[1]
+    assert "contains no document with the id 'https://nobody.example'" in unknown[1]
     outcome.check()
     assert [one.key for one in outcome.unique] == [url, b"later"]
     assert [header(one, "dedup.reason") for one in outcome.duplicates] == ["exact", "unchanged"]
@@ -201,7 +201,10 @@ def test_many_are_released_once_wherever_it_is_killed(make_filter: MakeFilter) -
     kept = f"{names.documents}-0@0\n{names.documents}-0@999\n{names.documents}-9@0\n"
     mixed = told(crawl, *release, stdin=one + kept)
     assert (mixed["found"], mixed["written"]) == (4, 1)
-    expected = {f"it left on {names.unique}": 1, f"{names.documents} does not contain it": 2}
+    expected = {
+        f"it was delivered to {names.unique}": 1,
+        f"{names.documents} does not contain it": 2,
+    }
     assert mixed["refused"] == expected
     shown = run(crawl, *release, stdin=one)
     assert "released before 1" in " ".join(shown[0].split())

@@ -85,8 +85,8 @@ def test_documents_come_out_again_with_their_verdicts(make_filter: MakeFilter) -
 
     (row,) = done(crawl, f"{crawl.names.documents}-0@{start}")
 
-    assert row["offset"] == {"now": ends[0][0], "wanted": start}
-    assert row["epoch"] == {"now": 0, "wanted": 1}
+    assert row["offset"] == {"current": ends[0][0], "new": start}
+    assert row["epoch"] == {"current": 0, "new": 1}
     assert committed(crawl) == {0: (start, 1), 1: ends[1]}
 
     run_to(crawl, count)
@@ -147,7 +147,7 @@ def test_an_open_transaction_is_waited_for(make_filter: MakeFilter) -> None:
         "of ten records, eight are committed"
     )
     assert (
-        f"A transaction is open that will move the committed offsets of group {group} for {topic}-0"
+        f"An open transaction will change the committed offsets of group {group} for {topic}-0"
         in held.stderr
     )
     producer.commit_transaction(20)
@@ -172,7 +172,7 @@ def test_a_commit_while_it_looks_is_noticed(make_filter: MakeFilter) -> None:
             crawl.admin.write_committed(group, topic, {0: (8, epochs.to_metadata(3))})
             return found
 
-    with pytest.raises(BrokerError, match="changed meanwhile, so a worker was running"):
+    with pytest.raises(BrokerError, match="changed during this command, so a worker was running"):
         rewind_group(
             crawl.settings, ["0@2"], OrderDependencies(make_admin=LookedWhileItMoves), dry_run=False
         )
@@ -202,7 +202,7 @@ def test_an_offset_set_by_another_tool_is_repaired(make_filter: MakeFilter) -> N
 
     (row,) = done(crawl, f"{crawl.names.documents}-0@20")
 
-    assert row["epoch"] == {"now": None, "wanted": 7}
+    assert row["epoch"] == {"current": None, "new": 7}
     assert committed(crawl) == {0: (20, 7), 1: ends[1]}
     run_to(crawl, count)
     outcome = Outcome(crawl)

@@ -74,7 +74,7 @@ def test_an_old_index_beside_a_fresh_broker_is_one_sentence(
     refused = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(old.parent))
     assert refused.wait() == 78
     sentence = (
-        f"The index in {old} follows another log than this cluster's {crawl.names.fingerprints}"
+        f"The index in {old} does not belong to this cluster's log {crawl.names.fingerprints}"
     )
     assert sentence in refused.log
     assert f"rm -r '{old}'" in refused.log

@@ -127,7 +127,7 @@ def test_only_what_differs_is_written() -> None:
     refreshed = RulesInForce(CLASSIC, Window(5000, refresh=True), LONGEST)
     assert change_fields(now, refreshed) == {"window": {"length_ms": 5000, "refresh": True}}
     with pytest.raises(
-        ConfigurationError, match="judges 256 bits, and the prints of this log have 128"
+        ConfigurationError, match="compares 256 bits, but the fingerprints of this log have 128"
     ):
         change_fields(now, RulesInForce(Plan(256, 8, 0, 3), None, LONGEST))
 

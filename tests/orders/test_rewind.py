@@ -97,14 +97,14 @@ def test_all_wrong_positions_are_named_at_once() -> None:
 
     assert str(caught.value).splitlines() == [
         (
-            "'documents-1@2' does not name the source topic: only crawl.documents is read by the "
-            "workers."
+            "'documents-1@2' is not a position in the source topic: workers read only "
+            "crawl.documents."
         ),
-        "Partition 1 is named twice.",
+        "Partition 1 is given twice; give each partition once.",
         "'x' is not PARTITION@OFFSET, such as 3@8812 or crawl.documents-3@8812.",
         (
-            "'other.documents-1@2' does not name the source topic: only crawl.documents is read by the "
-            "workers."
+            "'other.documents-1@2' is not a position in the source topic: workers read only "
+            "crawl.documents."
         ),
     ]
 
@@ -116,9 +116,9 @@ ANSWERS = """
 60 4   10 100 -      10  5
 60 4   10 100 -      40  5
 60 4   10 100 -      59  5
-60 4   10 100 -      60  4  This is the committed offset already; nothing changes.
-60 -    0 100 -      60  1  from 0 to 59 were delivered already; if not, they are lost. crawl.documents-1@0 is sure to skip none.
-60 -    0 100 2/41   60  3  from 41 to 59 were delivered already; if not, they are lost. crawl.documents-1@41 is sure to skip none.
+60 4   10 100 -      60  4  This is already the committed offset; nothing changes.
+60 -    0 100 -      60  1  from 0 to 59 were delivered already; if not, they are lost. crawl.documents-1@0 skips none.
+60 -    0 100 2/41   60  3  from 41 to 59 were delivered already; if not, they are lost. crawl.documents-1@41 skips none.
 5  4   10 100 -      10  5  The topic lost the records from 5 to 9 before they were judged.
 60 4    0   7 -       7  5
 -  -   10 100 -      10  1
@@ -133,7 +133,7 @@ ANSWERS = """
 -  -   10 100 -     101  no is above 100, the partition's end
 5  4   10 100 -       9  no is below 10, the first offset that the topic still contains
 5  4   10 100 -      11  no is above the committed offset 5: the documents between would never be judged
-60 4    0   7 -       8  no is above 7, the partition's end, though the committed offset is 60: the topic was created again
+60 4    0   7 -       8  no is above 7, the partition's end. The committed offset is 60, so the topic was created again
 """
 
 
@@ -259,7 +259,7 @@ def test_lost_offsets_are_restored_behind_what_is_proven() -> None:
     assert changes == [OffsetChange(0, None, None, 60, 3), OffsetChange(1, None, None, 40, 1)]
     (doubted,), _ = rewind.plan({0: 61}, target, log, {0: 60})
     assert doubted.warning is not None
-    assert f"{TOPIC}-0@60 is sure to skip none" in doubted.warning
+    assert f"{TOPIC}-0@60 skips none" in doubted.warning
 
 
 def test_outputs_of_an_earlier_topic_of_that_name_prove_nothing() -> None:

@@ -128,7 +128,7 @@ WRONG: dict[tuple[str, str], list[tuple[Callable[[dict[str, TopicState]], object
             "larger records are truncated there",
         ),
         (config("documents", max_message_bytes="2000000"), "accepts records of 2,000,000 bytes"),
-        (shape("duplicates", partitions=3), "12 partitions and duplicates 3"),
+        (shape("duplicates", partitions=3), "12 partitions, but duplicates has 3"),
     ],
     ("warning", "retention"): [
         (
@@ -138,7 +138,7 @@ WRONG: dict[tuple[str, str], list[tuple[Callable[[dict[str, TopicState]], object
         (config("duplicates", message_timestamp_type="LogAppendTime"), "lose their original ones"),
         (
             lambda t: t["unique"].config.update({"message.timestamp.before.max.ms": "3600000"}),
-            "whose timestamps are further from the present",
+            "whose timestamps differ more from the present",
         ),
         (
             config("unique", cleanup_policy="compact"),
@@ -246,15 +246,15 @@ def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
 
 
 BOTH, LOG_TOO = ("unique", "duplicates"), ("fingerprints", "unique")
-SEVERAL = "Acknowledged records are on more than one broker"
+SEVERAL = "Kafka acknowledges records after more than one broker has stored them"
 
 
 @pytest.mark.parametrize(
     ("names", "alone", "told"),
     [
-        (BOTH, BOTH, [f"{SEVERAL}; in unique, duplicates they may be on only one."]),
+        (BOTH, BOTH, [f"{SEVERAL}, except in unique, duplicates, where one broker is enough."]),
         (LOG_TOO, (), [f"{SEVERAL}."]),
-        (LOG_TOO, ("unique",), [f"{SEVERAL}; in unique they may be on only one."]),
+        (LOG_TOO, ("unique",), [f"{SEVERAL}, except in unique, where one broker is enough."]),
     ],
 )
 def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
@@ -354,7 +354,7 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
         [CheckState.OK],
         [CheckState.REFUSED],
     ]
-    assert "read news.documents, so another filter has this name" in found[1][0].sentence
+    assert "read news.documents, so another filter uses this group" in found[1][0].sentence
 
 
 def test_the_oldest_question_without_an_answer_is_named() -> None:

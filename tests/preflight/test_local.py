@@ -80,7 +80,7 @@ class TestClients:
             (
                 {"receive.message.max.bytes": "1000000"},
                 "refused",
-                "and documents can contain records of 1,048,588",
+                "but documents can contain records of 1,048,588",
             ),
         ],
     )
@@ -102,7 +102,7 @@ class TestClients:
     @pytest.mark.parametrize(
         ("brokers", "properties", "state", "says"),
         [
-            ("127.0.0.1:1,[::1]:2,localhost:3", {}, "ok", "stay on this machine"),
+            ("127.0.0.1:1,[::1]:2,localhost:3", {}, "ok", "do not leave this machine"),
             ("kafka:9092", {}, "warning", "unencrypted."),
             (
                 "kafka:9092",
@@ -169,7 +169,7 @@ class TestMachine:
         settings.search_dir.mkdir()
         assert of(check_machine(settings, None), "search disk").state is CheckState.OK
         monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 1 << 62)
-        assert "merges its segments" in of(check_machine(settings, None), "search disk").sentence
+        assert "merges segments" in of(check_machine(settings, None), "search disk").sentence
         assert not {one.check for one in check_machine(settings, "index")} & {
             "search folder",
             "search disk",
