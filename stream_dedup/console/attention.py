@@ -358,8 +358,8 @@ def _host_event(kind: str, documents: int, position: str) -> HostEvent:
         text = f"about {documents:,} pages were dropped as copies of one page"
     elif kind == "template":
         text = (
-            f"about {documents:,} pages resemble one page and were kept because of their site or "
-            "title"
+            f"about {documents:,} pages are similar to one page, but were kept because of their "
+            "site or title"
         )
     else:
         text = f"{kind:.40} ({documents:,} documents)"

@@ -154,7 +154,10 @@ class OutputRecords:
         if message is None:
             contents = f"{key[0]}-{key[1]} contains {f'offsets {low} to {high - 1}' if low < high else 'nothing'}"
             return OpenedRecord(
-                position, "", "", f"{contents}; {offset} was deleted (retention), or never existed."
+                position,
+                "",
+                "",
+                f"{contents}; offset {offset} was deleted by retention, or never existed.",
             )
         document = self._decode(message)
         decision = None

@@ -153,7 +153,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         StreamDedupError: the role cannot continue; a restart continues from its table.
     """
     metrics, names = InsightsMetrics(), settings.topic_names
-    frame = RoleFrame(names.unique, "asking for the topics", metrics.registry, _logger)
+    frame = RoleFrame(names.unique, "requesting the topics", metrics.registry, _logger)
 
     def make(role: RunningRole) -> Callable[[], None]:
         ids = role.watch.begin(stop, lambda: check_topics(Admin(settings), names))
@@ -214,8 +214,8 @@ class _Insights:
                 self._role.health.beat()
                 if self._app.crashed:
                     raise StreamDedupError(
-                        f"Faust ended unexpectedly ({self._app.crash_reason!r}); a restart continues "
-                        "from its table."
+                        f"Faust ended unexpectedly ({self._app.crash_reason!r}). Restart this "
+                        "role; it continues from its table."
                     )
                 for task in (watching, writing):
                     if task is not None and task.done():
@@ -284,9 +284,9 @@ class _Insights:
                 await asyncio.wait_for(asyncio.gather(*sent), _FLUSH_SECONDS)
         except Exception as error:
             raise BrokerError(
-                f"Kafka did not take the signals of {len(changes)} hosts: {type(error).__name__}: "
-                f"{error}. See the broker's log, and the ACLs in topics/users/insights.yaml; a "
-                "restart continues from its table."
+                f"Kafka did not accept the signals of {len(changes)} hosts: "
+                f"{type(error).__name__}: {error}. See the broker's log, and the ACLs in "
+                "topics/users/insights.yaml; a restart continues from its table."
             ) from error
         if generation == self._generation:
             for event in written:
@@ -295,7 +295,7 @@ class _Insights:
         self._metrics.hosts.set(self._ledger.hosts)
         for host, event in begun:
             self._metrics.events.labels(event["event"]).inc()
-            _logger.warning("an event began at a host", host=host, begun=event)
+            _logger.warning("an event of a host began", host=host, begun=event)
         if self._owns:
             self._role.health.set_ready(True, f"counting; {self._ledger.hosts} hosts are known")
 
@@ -314,10 +314,10 @@ class _Insights:
         self._unwritten = []
         rows = [(bytes(key), bytes(row)) for key, row in self._table.data.items() if row]
         if unreadable := self._ledger.load(rows if self._owns else ()):
-            _logger.error("rows of the table cannot be read and are left out", rows=unreadable)
+            _logger.error("rows of the table cannot be read and are skipped", rows=unreadable)
         self._role.health.set_startup(1.0, "started")
         if self._owns:
-            _logger.info("the partitions are ours", hosts=self._ledger.hosts)
+            _logger.info("the partitions were assigned to this replica", hosts=self._ledger.hosts)
         else:
             why = "waiting for the partitions, which another replica reads or is about to release"
             self._role.health.set_ready(False, why)
@@ -369,9 +369,9 @@ class _Insights:
             if time.monotonic() - progressed > _STUCK_SECONDS:
                 waiting = outputs if self._owns else (self._names.insights_changelog,)
                 raise StreamDedupError(
-                    f"{behind} records of {' and '.join(waiting)} wait, and none has come for "
-                    f"{_STUCK_SECONDS:.0f} s: the client hangs. This role exits; a restart continues "
-                    "from its table."
+                    f"{behind} records of {' and '.join(waiting)} wait, but none was received for "
+                    f"{_STUCK_SECONDS:.0f} s: the client hangs. This role exits; a restart "
+                    "continues from its table."
                 )
 
 

@@ -20,9 +20,7 @@ class InsightsMetrics(RoleMetrics):
         self.hosts = gauge("stream_dedup_insights_hosts", "Hosts with statistics.")
         self.signals = counter("stream_dedup_host_signals", "Records written to host-signals.")
         self.events = counter("stream_dedup_host_events", "Events that began at a host.", ["event"])
-        self.lag = gauge(
-            "stream_dedup_insights_lag_records", "Output records that wait to be read."
-        )
+        self.lag = gauge("stream_dedup_insights_lag_records", "Output records not yet read.")
         for result in ("counted", "repeated", "no-host"):
             self.read.labels(result)
         for event in ("one-page", "template", "vanishing"):

@@ -213,8 +213,8 @@ class HostRow:
             body = json.loads(raw)
             if body["format"] != _FORMAT:
                 raise OtherFormatError(
-                    f"A row of the table of hosts has format {body['format']!r:.20}, and this "
-                    f"program reads {_FORMAT}: {UPGRADE}"
+                    f"A row of the table of hosts has format {body['format']!r:.20}, but this "
+                    f"version reads {_FORMAT}: {UPGRADE}"
                 )
             row = cls(int(body["latest_ms"]), last_change_ms=body["last_change_ms"])
             row.offsets = {str(part): int(offset) for part, offset in body["offsets"].items()}

@@ -30,7 +30,7 @@ class SearchMetrics(DecodingMetrics):
         self._size = gauge(
             "stream_dedup_search_size_bytes", "Bytes of the full-text engine on its volume."
         )
-        self.lag = gauge("stream_dedup_search_lag_records", "Output records that wait to be read.")
+        self.lag = gauge("stream_dedup_search_lag_records", "Output records not yet read.")
         self.answers = Histogram(
             "stream_dedup_search_answer_seconds",
             "Time of a search query, with snippets.",

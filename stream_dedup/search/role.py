@@ -92,11 +92,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
         api = SearchApi(finder, metrics.answers.observe)
         pages = pages_of(settings, sources_of(settings, stop, finder), api.answers)
         opening = (
-            f"{local.engine.documents:,} documents and groups can be found; later ones are read "
-            "when Kafka answers"
+            f"{local.engine.documents:,} documents and groups can be searched; new ones are read "
+            "once Kafka answers"
         )
         if local.engine.checkpoint is None:
-            opening = "waiting for Kafka, to read the outputs"
+            opening = "waiting for Kafka to read the outputs"
             finder.engine = (
                 None  # queries must fail, not find nothing, until outputs have been read
             )
@@ -312,7 +312,7 @@ class TextFiller:
         )
         if lost:
             self._logger.warning(
-                "retention deleted records before they were read; they cannot be found",
+                "retention deleted records before the search read them; they cannot be found",
                 records=lost,
             )
         return {key: max(low, next_offsets.get(key, low)) for key, (low, _) in ends.items()}
@@ -514,7 +514,7 @@ class TextFiller:
                 else f"; no documents are added, because {self._away.away} unavailable"
             )
             self._health.set_ready(
-                True, f"{self._engine.documents:,} documents and groups can be found{note}"
+                True, f"{self._engine.documents:,} documents and groups can be searched{note}"
             )
             return
         self._unread_at_start = max(self._unread_at_start, unread)

@@ -306,8 +306,7 @@ class TextIndex:
         """
         if self._added:
             raise StoreError(
-                "Documents were added since the last commit, and forgetting an id would overlook "
-                "them."
+                "Documents were added since the last commit, so forgetting an id would miss them."
             )
         with self._writing() as writer:
             removed: dict[str, list[TextFacts]] = {}
@@ -628,9 +627,8 @@ class TextIndex:
             yield self._open_writer()
         except (ValueError, OSError) as error:
             raise StoreError(
-                f"The full-text engine in {self._folder} could not be written; is the disk full? A "
-                "restart continues from the "
-                f"last commit (error of the engine: {error})."
+                f"The full-text engine in {self._folder} could not be written. Is the disk full? "
+                f"A restart continues from the last commit (error of the engine: {error})."
             ) from error
 
     def close(self) -> None:

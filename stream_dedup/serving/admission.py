@@ -182,7 +182,10 @@ class RequestPacer:
             "latin-1"
         )
         if not self._hosts.allows(host):
-            text = f"The host name {host!r:.200} is not allowed; if it is yours, add it to STREAM_DEDUP_HTTP_ALLOWED_HOSTS."
+            text = (
+                f"The host name {host!r:.200} is not allowed. If it is a name of this service, "
+                "add it to STREAM_DEDUP_HTTP_ALLOWED_HOSTS."
+            )
             await Response(problem_bytes(421, text), 421, None, PROBLEM_TYPE)(scope, receive, send)
             return
         body = await _body_of(receive)
@@ -193,9 +196,7 @@ class RequestPacer:
             await Response(problem_bytes(413, text), 413, None, PROBLEM_TYPE)(scope, receive, send)
             return
         if self.waiting >= REQUESTS_MAX:
-            text = (
-                f"{REQUESTS_MAX} requests are waiting for an answer already; ask again in a second."
-            )
+            text = f"{REQUESTS_MAX} requests are already waiting; try again in a second."
             await Response(problem_bytes(503, text), 503, {"Retry-After": "1"}, PROBLEM_TYPE)(
                 scope, receive, send
             )

@@ -68,8 +68,8 @@ class Health:
         if age > STALLED_SECONDS:
             return RoleState(
                 False,
-                f"The loop has not run for {age:.0f} s, and {STALLED_SECONDS:.0f} s are allowed; "
-                "the role hangs and should be restarted.",
+                f"The loop has not run for {age:.0f} s (limit: {STALLED_SECONDS:.0f} s). The role "
+                "hangs; restart it.",
             )
         return RoleState(True, f"The loop ran {age:.1f} s ago.")
 

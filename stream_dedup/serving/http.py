@@ -198,8 +198,7 @@ class HttpServer:
             raise ConfigurationError(
                 f"Probes and metrics cannot be served on {self._host} port {self._wanted_port} "
                 f"({getattr(error, 'strerror', None) or error}); set STREAM_DEDUP_HTTP_PORT to a "
-                "free port (0 takes any) "
-                "and STREAM_DEDUP_HTTP_HOST to an address of this machine."
+                "free port (0: any) and STREAM_DEDUP_HTTP_HOST to an address of this machine."
             ) from error
 
 
@@ -248,7 +247,9 @@ def _refusal(error: Exception, paths: Sequence[str]) -> Response:
     )
     if status == 404:
         body = problem_bytes(
-            status, "This path does not exist; paths lists those of this role.", paths=paths
+            status,
+            "This path does not exist; the field paths lists the paths of this role.",
+            paths=paths,
         )
     elif status == 405:
         allowed = " and ".join(sorted((headers or {}).get("Allow", "GET, HEAD").split(", ")))

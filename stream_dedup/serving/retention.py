@@ -140,8 +140,8 @@ class RetentionWatch:
                 where = f"{topic}-{key[1]}"
                 yield Loss(
                     topic,
-                    f"{where} begins at offset {low}, and the group {group} has committed up to "
-                    f"{offset}: Kafka removed {low - offset} records before they had a verdict. "
+                    f"{where} begins at offset {low}, but the group {group} has committed only up "
+                    f"to {offset}: Kafka deleted {low - offset} records before they were judged. "
                     f"Raise retention.ms and retention.bytes of {topic}. If the worker exits, "
                     f"continue with: stream-dedup rewind {where}@{low}",
                     blocks=True,

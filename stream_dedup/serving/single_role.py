@@ -53,7 +53,7 @@ def run_alone(
             log.critical(str(error), exit_code=error.exit_code, exc_info=is_debug)
             return error.exit_code
         except StoppedError:
-            log.warning("stopped while compiling kernels")
+            log.warning("stopped during the compilation of kernels")
         except Exception as error:
             log.critical(
                 f"The {role} exits because of an internal error: {type(error).__name__}: {error}",

@@ -76,7 +76,7 @@ class Waits:
             wait = self._waits.pop(what, None)
             if wait is not None:
                 waited = round(self._now_seconds() - wait.began, 1)
-                self._logger.warning(f"the wait for {what} is over", waited_seconds=waited)
+                self._logger.warning(f"no longer waiting for {what}", waited_seconds=waited)
 
     def sentence(self) -> str:
         """Return the present waits as a sentence; "" if there are none."""

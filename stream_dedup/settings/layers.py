@@ -96,9 +96,9 @@ def load_settings(
     settings, problems = checked.settings, checked.problems
     if settings is None or problems:
         head = (
-            "The configuration cannot be used:"
+            "The configuration is invalid:"
             if len(problems) == 1
-            else (f"The configuration cannot be used, for {len(problems)} reasons:")
+            else (f"The configuration is invalid, for {len(problems)} reasons:")
         )
         raise ConfigurationError("\n".join([head, *(f"  - {problem}" for problem in problems)]))
     similarity = (overrides or {}).get("--similarity")

@@ -77,7 +77,7 @@ FIXED_PROPERTIES = {
     "group.instance.id": "static membership would keep a dead worker's partitions; remove it",
     "enable.auto.commit": "offsets are committed within the transaction only; remove it",
     "enable.auto.offset.store": "offsets are committed within the transaction only; remove it",
-    "auto.offset.reset": "workers never guess where to start; remove it",
+    "auto.offset.reset": "workers start only at committed offsets; remove it",
     "isolation.level": "only committed documents are read; remove it",
     "partition.assignment.strategy": "the worker needs cooperative-sticky; remove it",
     "enable.idempotence": "every producer is idempotent; remove it",

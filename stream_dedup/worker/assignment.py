@@ -142,7 +142,7 @@ class Assignment:
             self.check_topics()
             raise
         self._logger.warning(
-            "stale records dropped; reading again from the committed offset",
+            "dropped stale records; reading again from the committed offset",
             partitions=[f"{topic}-{partition}" for topic, partition in keys],
         )
         self.source.restart_at(self._adopt_committed(committed))
@@ -350,6 +350,6 @@ class Assignment:
             self._unserved -= served
             self.source.resume(served)
             self._logger.info(
-                "the outputs have grown; reading on",
+                "partitions were added to the outputs; reading continues",
                 partitions=sorted(partition for _, partition in served),
             )

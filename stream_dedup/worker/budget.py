@@ -108,8 +108,8 @@ def budget_of(
     sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
     if budget.is_tight:
         logger.warning(
-            "memory is short: raise the limit, or set STREAM_DEDUP_MEMORY to the memory that this "
-            "worker may use",
+            "the worker has too little memory: raise its limit, or set STREAM_DEDUP_MEMORY to "
+            "the memory that it may use",
             **sizes,
         )
     else:

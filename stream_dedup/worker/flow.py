@@ -269,8 +269,8 @@ class Flow:
         if len(answer.judgements) != len(part.rows):
             raise InvariantError(
                 f"The answer to log record {answer.log_offset} judges {len(answer.judgements)} "
-                f"documents, and {len(part.rows)} were sent; stop, and keep the log and the "
-                "index's folder for a report."
+                f"documents, but {len(part.rows)} were sent. Stop the filter, keep the log and "
+                "the index's folder, and report this bug."
             )
         part.is_answered = True
         part.verdicts = Verdicts.of(answer.judgements)
@@ -363,7 +363,8 @@ class Flow:
         for batch in batches:
             if not self._batches or self._batches[0] is not batch:
                 raise InvariantError(
-                    "A batch was committed out of order; stop, and compare with: stream-dedup audit"
+                    "A batch was committed out of order. Stop the filter, and check the outputs "
+                    "with: stream-dedup audit"
                 )
             self._batches.popleft()
         for key, (offset, epoch) in self.offsets(batches).items():
@@ -402,7 +403,7 @@ class Flow:
                 continue
             if epoch == owned.epoch and offset >= committed:
                 raise InvariantError(
-                    f"The index calls {key[0]}-{key[1]}@{offset} stale, but the group has "
+                    f"The index rejected {key[0]}-{key[1]}@{offset} as stale, but the group has "
                     f"committed only up to {committed} in epoch {epoch}. Nothing was committed "
                     "past it. Was an offset set with another tool than stream-dedup rewind? Stop "
                     'the workers, and set the offset again (handbook, "Read documents again").'

@@ -57,9 +57,8 @@ def claim(settings: Settings) -> WorkerIdentity:
             return WorkerIdentity(f"{host}-{slot}", lock)
     except OSError as error:
         raise ConfigurationError(
-            f"The worker cannot keep its name in {folder}: {error}. Set STREAM_DEDUP_WORKER_ID to "
-            "a name that no other "
-            "worker has, or STREAM_DEDUP_STATE_DIR to a folder that can be written."
+            f"The worker cannot store its name in {folder}: {error}. Set STREAM_DEDUP_WORKER_ID "
+            "to a name that no other worker has, or STREAM_DEDUP_STATE_DIR to a writable folder."
         ) from error
     raise ConfigurationError(
         f"All {_SLOTS} worker slots in {folder} are taken; set STREAM_DEDUP_WORKER_ID."

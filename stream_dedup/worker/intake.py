@@ -275,7 +275,8 @@ class Intake:
                     service = type(error)
                     if service not in unavailable:
                         self._logger.warning(
-                            f"{service.away} unavailable; the records wait", reason=str(error)
+                            f"{service.away} unavailable; the records wait for it",
+                            reason=str(error),
                         )
                     unavailable.add(service)
                     self._metrics.set_away(service, True)

@@ -138,7 +138,8 @@ class Worker:
                 self._dependencies.make_thread("closing").call(self._close, seconds)
             except TimeoutError:
                 self._logger.warning(
-                    "the clients did not close in time and are left behind", waited_seconds=seconds
+                    "the Kafka clients did not close in time; exiting without waiting for them",
+                    waited_seconds=seconds,
                 )
             finally:
                 self._identity.release()
@@ -209,7 +210,8 @@ class Worker:
         """
         if self._questions.reopen():
             self._logger.warning(
-                "the topic of answers was created again; waiting documents are asked again"
+                "the topic of answers was created again; requesting the verdicts of waiting "
+                "documents again"
             )
             self.drain()
             self.abort(rereads=True)

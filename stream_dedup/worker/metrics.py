@@ -72,7 +72,8 @@ class WorkerMetrics(SourceRetentionMetrics, DecodingMetrics):
         )
         self._lag = gauge(
             "stream_dedup_consumer_lag_records",
-            "Offsets from the committed offset to the end of a partition, with transaction markers.",
+            "Offsets from the committed offset to the end of a partition, including transaction "
+            "markers.",
             ["topic", "partition"],
         )
         self._batches_in_flight = gauge(

@@ -236,7 +236,7 @@ class OutputWriter:
             return self._build_dead_letter(message, position, decision), decision
         else:
             raise InvariantError(
-                f"The record {message.position} is to be written without a verdict."
+                f"The record {message.position} has no verdict, so it cannot be written."
             )
         if source_headers:
             output_headers = source_headers + output_headers

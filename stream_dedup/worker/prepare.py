@@ -384,17 +384,17 @@ class Preparer:
             return DeadLetter(
                 "size",
                 "TooManyHeaders",
-                f"The record has {len(message.headers)} headers. With ours they would be more than "
-                f"the 100,000 that librdkafka reads, so at most {headers.FOREIGN_HEADERS_MAX} are "
-                "passed on. Have the crawler send fewer.",
+                f"The record has {len(message.headers)} headers; the limit is "
+                f"{headers.FOREIGN_HEADERS_MAX}, because librdkafka reads at most 100,000, "
+                "including the dedup.* headers. Configure the crawler to send fewer headers.",
             )
         size = headers.record_bytes(message.key, message.value, message.headers)
         return DeadLetter(
             "size",
             "TooLarge",
-            f"The record needs up to {size} bytes with our headers, and an output topic accepts "
-            f"{self._record_bytes_max}; raise max.message.bytes of the output topics and send it "
-            "again (dlq redrive, if the letter is whole).",
+            f"The record needs up to {size} bytes with the dedup.* headers, but an output topic "
+            f"accepts {self._record_bytes_max}. Raise max.message.bytes of the output topics, and "
+            "send the record again (dlq redrive, if the dead letter is complete).",
         )
 
     def _fill_prints(self, batch: InFlight, documents: Documents, prints: Prints) -> None:

@@ -129,14 +129,14 @@ class Questions:
             if isinstance(answer, answers.Announce):
                 for part in self._flow.announced(answer):
                     self._logger.warning(
-                        "asking again: a replica will not answer an older record",
+                        "requesting again: the index answers only later records",
                         number=part.number,
                     )
                     self._append(part)
             elif self._flow.answered(answer):
                 self._failpoints.hit("worker.verdict-in", self._flow.in_flight)
         if was_failed_open and not self._flow.is_failed_open:
-            self._logger.warning("the index answers again: documents wait for their verdicts")
+            self._logger.warning("the index answers again; documents wait for their verdicts again")
         self._fail_open()
 
     def _discount_suspension(self) -> None:
@@ -182,7 +182,7 @@ class Questions:
         documents = self._flow.fail_open()
         if documents:
             self._logger.error(
-                "the index does not answer: documents are delivered as unique, unjudged",
+                "the index does not answer; documents are delivered as unique without being judged",
                 documents=documents,
                 waited_seconds=seconds_max,
             )

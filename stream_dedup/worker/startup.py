@@ -98,6 +98,6 @@ def first_epoch(
         f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though "
         f"{cluster.names.begun} records that the filter has started to read this partition: the "
         "offset was deleted, by Kafka (after seven idle days) or by hand. Restore it with: "
-        "stream-dedup rewind --from-outputs; or deliver every document that the topic still "
-        f"contains again with: stream-dedup rewind {key[1]}@0"
+        "stream-dedup rewind --from-outputs. To deliver again all documents that the topic still "
+        f"contains, use: stream-dedup rewind {key[1]}@0"
     )

@@ -39,7 +39,7 @@ class WaitReporter:
             return waited
         log_offset = flow.unanswered_offset
         progress = (
-            "they are not in the log yet"
+            "their batches are not in the log yet"
             if log_offset is None
             else f"log offset {log_offset} has not been answered for {waited:.0f} s"
         )

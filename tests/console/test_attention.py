@@ -144,7 +144,7 @@ def test_records_that_wait_for_nobody_are_said(
 
     worker, index = said(looking)
 
-    assert "12 records of documents wait, and no worker is a member" in worker
+    assert "12 records of documents wait, but no worker is a member" in worker
     assert "Log offset 5 of fingerprints has not been answered" in index
 
 

@@ -174,7 +174,7 @@ class Impatient(Decoder):
             place: DeadLetter(
                 "fingerprint",
                 "PageGivenUp",
-                "The page took too long, and was given up.",
+                "The page took too long, so its text cannot be judged.",
                 is_timed=True,
             )
             for place, value in enumerate(messages.values)

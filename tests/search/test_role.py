@@ -322,7 +322,7 @@ def test_without_kafka_it_finds_what_it_holds(
         assert len(answer_of(f"{found[1]}/v1/find?q=quick+brown+fox")["documents"]) == 5
         assert answer_of(f"{found[1]}/v1/groups")["groups"][0]["copies"] == 1
         assert answer_of(f"{found[1]}/startupz")["text"].startswith(
-            "7 documents and groups can be found"
+            "7 documents and groups can be searched"
         )
         while "waiting for Kafka" not in answer_of(f"{found[1]}/readyz")["text"]:
             assert time.monotonic() < until
@@ -415,7 +415,7 @@ def test_what_its_topic_removed_unread_is_passed_over_and_said(
 
     assert len(run_until_ready(outputs, tmp_path, all_of)[0]) == 4 + 3 + 8
     said = capsys.readouterr()
-    assert "retention deleted records before they were read" in said.out + said.err
+    assert "retention deleted records before the search read them" in said.out + said.err
 
 
 def test_the_old_are_found_no_more(tmp_path: Path) -> None:

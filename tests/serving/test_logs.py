@@ -223,7 +223,7 @@ COORDINATOR = REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127
         (TRANSACTIONS, ("127.0.0.1:34719", RESET)),
         (
             f"FAIL {CONSUMER}:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: probably due",
-            ("kafka:9093", "It takes connections and does not answer"),
+            ("kafka:9093", "It accepts connections but does not answer"),
         ),
         (f"SESSTMOUT {CONSUMER}:main]: Consumer group session timed out (in join-state x)", None),
         (f"CONFWARN {CONSUMER}:app]: Configuration property x is a producer property", None),

@@ -150,7 +150,7 @@ def test_records_removed_before_their_verdict(cluster: Cluster) -> None:
     [said] = look(role, cluster)
 
     assert said.startswith("documents-0 begins at offset 9, and the group g has committed up to 7")
-    assert "Kafka removed 2 records before they had a verdict" in said
+    assert "Kafka deleted 2 records before they were judged" in said
     assert "stream-dedup rewind documents-0@9" in said
     assert state.ready_state().sentence == said
     assert is_unkept(metrics, "documents") == 1

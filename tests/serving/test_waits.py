@@ -76,7 +76,7 @@ def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:
     assert [(one["event"], one.get("waited_seconds")) for one in said] == [
         ("waiting for Kafka", None),
         ("waiting for Kafka", 60),
-        ("the wait for Kafka is over", 100.0),
+        ("no longer waiting for Kafka", 100.0),
     ]
     assert (state.ok, state.sentence) == (False, "waiting for Kafka for 100 s: Connection refused")
     assert health.ready_state().ok

@@ -53,7 +53,7 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
     assert health.ready_state().ok
     assert [one["event"] for one in said] == [
         "waiting for an index",
-        "the wait for an index is over",
+        "no longer waiting for an index",
     ]
 
 
