@@ -127,7 +127,7 @@ def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None
         for one in expected
     ]
     assert [
-        (one.reason, one.distance, one.of, None if one.print.is_empty else one.print.hex)
+        (one.reason, one.distance, one.duplicate_of, None if one.print.is_empty else one.print.hex)
         for one in found
     ] == told
     assert {one.reason for one in found} >= {"new", "near", "unchanged", "empty"}
@@ -289,7 +289,7 @@ def test_an_index_on_a_path_judges_by_what_is_asked_later(
     with Index(tmp_path / "a") as index:
         assert index.plan == plan
         probes = [(100 + number, f"{text} more") for number, text in enumerate(texts)]
-        found = [(answer.reason, answer.of) for answer in index.add_many(probes)]
+        found = [(answer.reason, answer.duplicate_of) for answer in index.add_many(probes)]
 
     kept = {str(number): fingerprint(text) for number, text in enumerate(texts[::2])}
     expected: list[tuple[str, str | None]] = []
@@ -314,7 +314,7 @@ def test_a_whole_number_is_an_id() -> None:
     with Index() as index:
         answers = index.add_many([(7, LONG), (np.int64(8), LONG)])
 
-        assert [(answer.id, answer.of) for answer in answers] == [("7", None), ("8", "7")]
+        assert [(answer.id, answer.duplicate_of) for answer in answers] == [("7", None), ("8", "7")]
         assert index.add("7", LONG).reason == "unchanged"
         assert (7 in index, "7" in index, True in index, 7.0 in index) == (True, True, False, False)
         with pytest.raises(InputError, match="a text or a whole number, and a bool"):
@@ -382,7 +382,7 @@ def test_a_closed_index_says_so(tmp_path: Path, on_disk: bool) -> None:
         lambda: index.remove("1"),
         lambda: index.plan,
     ]:
-        with pytest.raises(StoreError, match=r"^This index was closed; open it again\.$"):
+        with pytest.raises(StoreError, match=r"^This index is closed; open it again\.$"):
             ask()
     assert repr(index).endswith(", closed>")
 

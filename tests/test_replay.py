@@ -166,7 +166,7 @@ def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_ser
 ) -> None:
     with pytest.raises(
         (InputError, ConfigurationError),
-        match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window must be|The rule for the better copy must be longest",
+        match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window must be|The rule for better copies must be longest",
     ):
         Alternative.parse([text])
     log: list[bytes | None] = [

@@ -211,7 +211,7 @@ def test_ids_stay_what_they_are() -> None:
     for ids in ([10, 11, 12], [b"a", b"b", b"c"], [uuid.UUID(int=number) for number in range(3)]):
         found = dedup({"id": ids, "text": TEXTS}, id="id")
         assert found["id"] == ids
-        assert found["of"] == [None, None, ids[0]]
+        assert found["duplicate_of"] == [None, None, ids[0]]
     with pytest.raises(InputError, match=r"^Row 0 has the id 1\.5"):
         dedup({"id": [1.5], "text": ["a"]}, id="id")
 
@@ -245,7 +245,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     found = dedup(table, vector="at", id="id")
 
     assert found["reason"] == ["new", "new", "near", "exact"]
-    assert found["of"] == [None, None, "a", "a"]
+    assert found["duplicate_of"] == [None, None, "a", "a"]
     assert dedup(rows, recipe=recipe)["reason"] == found["reason"]
     shown = dedup(rows.astype(np.float64), recipe=recipe, returns="kept").tolist()
     assert shown == rows[:2].tolist()
@@ -262,7 +262,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
         ):
             index.add("d", "a text")
         with pytest.raises(
-            InputError, match=r"^Row 0: A vector contains a number that is not finite"
+            InputError, match=r"^Row 0: A vector contains null, or a number that is not finite"
         ):
             index.add_many([("d", np.array([np.inf]))])
     with pytest.raises(

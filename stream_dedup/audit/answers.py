@@ -33,7 +33,7 @@ class WrittenAnswers:
             answers.decode, message.value, f"The record {message.position}"
         )
         if answer is None:
-            self._report(message.position, "is damaged: it is not an answer of an index.")
+            self._report(message.position, "is damaged, or no index wrote it.")
         elif not isinstance(answer, answers.Announce) and answer.log_offset < self._end:
             written = _digest(message.value or b""), message.position
             self._written[answer.log_offset].append(written)

@@ -152,7 +152,7 @@ class AuditLedger:
             self.findings.add_finding(
                 Kind.TWICE,
                 message.position,
-                f"is another release of {self._position(*key)}, which was released before.",
+                f"releases {self._position(*key)} a second time or later.",
             )
 
     def _claim(
@@ -164,7 +164,7 @@ class AuditLedger:
             self.findings.add_finding(
                 Kind.NOWHERE,
                 output_position,
-                f"names {position}, which the source topic does not have.",
+                f"names {position}, which does not exist in the source topic.",
             )
             return
         index = bisect_left(partition.offsets, offset)
@@ -180,7 +180,7 @@ class AuditLedger:
             self.findings.add_finding(
                 Kind.CHANGED,
                 output_position,
-                f"differs from {position}, which it came from, in its {part_name}.",
+                f"differs from its source record {position} in its {part_name}.",
             )
         self._count_claim(partition, index, output_position, part, offset)
 
@@ -239,8 +239,8 @@ class AuditLedger:
                 self.findings.add_finding(
                     Kind.NOWHERE,
                     output_position,
-                    f"has no source: no record of {self.topic}-{part} has its key, value, timestamp and "
-                    "headers, or all such records were delivered elsewhere.",
+                    f"has no source record: no record of {self.topic}-{part} has its key, value, "
+                    "timestamp and headers, or all such records were delivered elsewhere.",
                 )
 
     def _next_unclaimed(
@@ -279,9 +279,9 @@ class AuditLedger:
                     self.findings.add_finding(
                         Kind.ORDER,
                         output_position,
-                        f"came from {self._position(part, source)}, and {position_before} before it from "
-                        f"{self._position(part, last_source)}: the order of {self.topic}-{part} was "
-                        "not preserved.",
+                        f"came from {self._position(part, source)}, but {position_before} before "
+                        f"it came from {self._position(part, last_source)}: the order of "
+                        f"{self.topic}-{part} was not preserved.",
                     )
             last_source, position_before = source, output_position
 
@@ -301,7 +301,10 @@ class AuditLedger:
                 if logged is None
                 else f"it is in the log at {logged.log}"
             )
-            predicate = f"is in no output, and the group has committed up to {span.committed}; {log_clause}."
+            predicate = (
+                "is in no output, although the group has committed up to "
+                f"{span.committed}; {log_clause}."
+            )
             self.findings.add_finding(Kind.LOST, self._position(part, offset), predicate)
 
     def _may_be_trimmed(self, part: int, offset: int) -> bool:

@@ -124,9 +124,9 @@ class AuditReport:
 
     def rows(self) -> list[list[str]]:
         """Return the figures as the rows (name, text) of a table."""
-        judges = {"plain": "a plain scan", "index": "an index that judged the log again"}
+        judges = {"plain": "a plain scan", "index": "an index that judged the log a second time"}
         judge = judges.get(
-            self.scan, "nothing (too many for a plain scan; use stream-dedup audit --verify)"
+            self.scan, "nothing (too many for a plain scan; run stream-dedup audit --verify)"
         )
         rows = [[name, f"{count:,} records"] for name, count in self.records.items()]
         rows += [
@@ -143,9 +143,7 @@ class AuditReport:
             ["unemitted", self._waiting_text(self.unemitted)],
         ]
         if self.scan == "index":
-            rows.append(
-                ["answers", f"{self.answers_compared:,} compared with those of the same index"]
-            )
+            rows.append(["answers", f"{self.answers_compared:,} compared with those of that index"])
         return rows
 
     def remark_sentences(self) -> list[str]:
@@ -446,8 +444,9 @@ def _read(
         advance(len(messages), sum(len(message.value or b"") for message in messages))
     for (_, part), offset in reader.open_transactions.items():
         sentence = (
-            "is the start of a transaction that stays open, so readers of committed records wait "
-            "there. Use kafka-transactions.sh to find and abort it."
+            "is the start of a transaction that stays open, so consumers with "
+            "isolation.level=read_committed wait there. Find and abort it with "
+            "kafka-transactions.sh."
         )
         report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", sentence)
 
@@ -478,5 +477,5 @@ def _check_committed(
             findings.add_finding(
                 Kind.COMMITTED,
                 position,
-                f"is committed, but the partition already ends at {span.end}.",
+                f"is the group's committed offset, but the partition ends at {span.end}.",
             )

@@ -93,9 +93,9 @@ class Alternative:
                 fields[name] = [_parse_step(step) for step in value.split(",") if step]
             else:
                 raise InputError(
-                    f"{text!r:.80} is not a setting of a plan; write one of "
-                    f"{', '.join(f'{setting}=...' for setting in SETTINGS)}, such "
-                    "as plan=classic or threshold=18."
+                    f"{text!r:.80} is not a setting of a plan; the settings are "
+                    f"{', '.join(f'{setting}=...' for setting in SETTINGS)}, such as plan=classic "
+                    "or threshold=18."
                 )
         return cls(plan, fields, length_ms, refresh, better)
 

@@ -120,7 +120,7 @@ class AuditedOutputs:
         topic, part, offset = (headers.text_of(error_headers, name) for name in names)
         self.reasons[f"dead:{headers.text_of(error_headers, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
-            predicate = f"has no headers that name its source record on {self.source[0]}."
+            predicate = f"has no headers with its source record on {self.source[0]}."
             self.findings.add_finding(Kind.NOWHERE, message.position, predicate)
             return
         partition = (*self.source, int(part))
@@ -145,11 +145,11 @@ class AuditedOutputs:
         self.ledger.add_output(message, content, None)
         if place is not None:
             predicate = (
-                f"names {place} in the log (dedup.log), but no index judges a document there."
+                f"has the log position {place} (dedup.log), but the log contains no document there."
             )
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         elif reason not in _REASONS_WITHOUT_LOG or message.topic != self.names[0]:
-            predicate = f"names no place in the log (dedup.log), although its reason is {reason!r}."
+            predicate = f"has no log position (dedup.log), although its reason is {reason!r}."
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
 
     def _check_judged(
@@ -177,7 +177,7 @@ class AuditedOutputs:
         expected = self._expected_headers(dedup_headers, reason, document)
         if expected is None:
             predicate = (
-                f"was delivered as {reason!r}, but log {document.log} contains no such verdict."
+                f"was delivered as {reason!r}, but the log has another verdict at {document.log}."
             )
             self.findings.add_finding(Kind.VERDICT, message.position, predicate)
         else:
@@ -251,7 +251,9 @@ class AuditedOutputs:
         text = headers.text_of(dedup_headers, headers.OF_POSITION)
         representative = self._find_representative(document, text)
         if representative is None:
-            predicate = f"is a duplicate of {text!r}, but the log has no document there."
+            predicate = (
+                f"is a duplicate of {text!r}, but the log contains no document at that position."
+            )
             self.findings.add_finding(Kind.REPRESENTATIVE, message.position, predicate)
             return
         self._named_positions.setdefault(
@@ -312,9 +314,7 @@ class AuditedOutputs:
             return f"their similarity is {computed or 'unknown'}, not {similarity!r} as in dedup.similarity"
         is_near = plan.is_near(*texts)
         return (
-            ""
-            if is_near
-            else f"they differ in {bits} bits, and are not near under the plan in force"
+            "" if is_near else f"they differ in {bits} bits, which is too far for the plan in force"
         )
 
     # -- all records
@@ -353,9 +353,8 @@ class AuditedOutputs:
             Kind.UNEMITTED,
             _position_text(partition, offset),
             f"became a representative at log {judgement.decided}, appended "
-            f"{headers.rfc3339(appended_ms)}; it is not on {self.names[0]}, although the group has "
-            "committed past it. "
-            "Duplicates may name it.",
+            f"{headers.rfc3339(appended_ms)}; it is not on {self.names[0]}, although the group "
+            "has committed past it. dedup.of.* of duplicates may name it.",
         )
 
     def _check_released(self, log_offset: int) -> None:
@@ -372,10 +371,9 @@ class AuditedOutputs:
         self.findings.add_finding(
             Kind.UNEMITTED,
             _position_text(document.partition, document.offset),
-            f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is "
-            "not on "
-            f"{self.names[0]} as released. Finish it with: stream-dedup release "
-            f"{document.partition[2]}@{document.offset}",
+            f"was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, but "
+            f"{self.names[0]} does not contain it. Complete the release with: stream-dedup "
+            f"release {document.partition[2]}@{document.offset}",
         )
 
 
@@ -392,7 +390,7 @@ def describe_differences(
         if [value for header, value in actual if header == name]
         != [value for header, value in expected if header == name]
     ]
-    return "; ".join(differing) or "the same headers are in another order"
+    return "; ".join(differing) or "the headers are in another order"
 
 
 def _values_text(headers_shown: Sequence[tuple[str, bytes | None]], name: str) -> str:

@@ -91,8 +91,8 @@ def cache_folder() -> Path:
         return Path(configured or platformdirs.user_cache_path("stream-dedup")) / "broker" / "jars"
     except RuntimeError as error:
         raise LocalBrokerError(
-            "This user has no home directory to keep the broker's jars in; set "
-            "STREAM_DEDUP_CACHE_DIR to a folder."
+            "This user has no home directory for the broker's jars; set STREAM_DEDUP_CACHE_DIR "
+            "to a folder."
         ) from error
 
 
@@ -120,8 +120,8 @@ def class_path(
             _fetch_missing(missing, folder, log)
     except OSError as error:
         raise LocalBrokerError(
-            f"The broker's jars cannot be kept in {folder}: {error}; "
-            "make that folder writable, or set STREAM_DEDUP_CACHE_DIR to one that is."
+            f"The broker's jars cannot be stored in {folder}: {error}. Make that folder writable, "
+            "or set STREAM_DEDUP_CACHE_DIR to a writable folder."
         ) from error
     return [folder / jar.file_name for jar in jars]
 
@@ -148,9 +148,9 @@ def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
     for jar, is_whole in zip(cached, verdicts, strict=True):
         if not is_whole:
             raise LocalBrokerError(
-                f"{jar.file_name} in the cache does not have the SHA-256 that jars.lock pins, so "
-                "it was damaged or changed "
-                f"and is not run; delete the cache folder {folder} and start again."
+                f"{jar.file_name} in the cache does not have the SHA-256 that jars.lock pins: it "
+                f"was damaged or changed. Delete the cache folder {folder}, and run the command "
+                "again."
             )
     return missing
 
@@ -172,8 +172,8 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
                 with tempfile.TemporaryDirectory(prefix="incoming-", dir=folder) as incoming:
                     _fetch_all(jars, Path(incoming), folder)
                 log(
-                    f"Fetched and verified them in {time.monotonic() - started:.0f} s; they are "
-                    f"kept in {folder}."
+                    f"Fetched and verified them in {time.monotonic() - started:.0f} s into "
+                    f"{folder}."
                 )
     except filelock.Timeout as error:
         raise LocalBrokerError(
@@ -231,7 +231,7 @@ def translate_errors(what: str, folder: Path | None = None) -> Iterator[None]:
     """Convert the downloader's errors to LocalBrokerError; `folder` can be filled manually
     instead.
     """
-    otherwise = "" if folder is None else f" Or fill {folder} from a machine that can."
+    otherwise = "" if folder is None else f" Or copy {folder} from a machine that has the jars."
     try:
         yield
     except OSError as error:  # requests' errors are OSErrors

@@ -107,7 +107,8 @@ class LocalBroker:
         """
         if os.name != "posix":
             raise LocalBrokerError(
-                "The local broker runs on Linux and macOS; use another with BROKER=host:port."
+                "The local broker runs on Linux and macOS only; use another broker with "
+                "BROKER=host:port."
             )
         self._temporary = folder is None
         self.folder: Path = (
@@ -204,7 +205,7 @@ class LocalBroker:
             self._child.send(signal.SIGTERM)
             self._child.send(signal.SIGCONT)  # a paused process handles only SIGKILL and SIGCONT
             if not self._child.ended.wait(timeout_seconds):
-                self._log(f"The broker did not exit within {timeout_seconds:g} s and is killed.")
+                self._log(f"The broker did not exit within {timeout_seconds:g} s and was killed.")
                 self._child.end()
         self._child = None
         self._port.release()
@@ -342,8 +343,8 @@ class LocalBroker:
             lines = []
         end = "\n".join(lines[-LOG_LINES_SHOWN:]) or "(nothing)"
         return LocalBrokerError(
-            f"The broker at {self.bootstrap} {what}; read the end of its log, and start it again.\n"
-            f"Last lines of {self._server_log}:\n{end}"
+            f"The broker at {self.bootstrap} {what}; see its log, and start it again.\nLast lines "
+            f"of {self._server_log}:\n{end}"
         )
 
 

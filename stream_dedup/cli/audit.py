@@ -29,7 +29,10 @@ def audit_command(
     scan_max: Annotated[
         int,
         typer.Option(
-            "--scan-max", min=0, metavar="DOCUMENTS", help="Do not judge a larger log again."
+            "--scan-max",
+            min=0,
+            metavar="DOCUMENTS",
+            help="Largest log that is judged again without --verify.",
         ),
     ] = SCAN_MAX,
     verify: Annotated[

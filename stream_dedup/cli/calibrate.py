@@ -75,5 +75,5 @@ def _print(report: dict[str, Any]) -> None:
                 out.print(
                     f"  {side:7}  {pair['similarity']:.2f}  {pair['id']}: {pair['words'] or '-'}"
                 )
-                out.print(f"                 {pair['of']}: {pair['of_words'] or '-'}")
+                out.print(f"                 {pair['earlier_id']}: {pair['earlier_words'] or '-'}")
     out.print(f"\n{report['compared']:,} of {report['documents']:,} documents were compared.")

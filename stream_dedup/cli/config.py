@@ -29,7 +29,7 @@ def config_check_command(command_line: CommandLine, as_json: JsonOption = False)
         for problem in problems:
             note(f"- {problem}")
     else:
-        print("The configuration can be used.")
+        print("The configuration is valid.")
     return ConfigurationError.exit_code if problems else 0
 
 

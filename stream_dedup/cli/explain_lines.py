@@ -17,7 +17,9 @@ def print_explanation(found: dict[str, Any]) -> None:
     page = console()
     colour = "bold green" if found["verdict"] == "duplicate" else "bold yellow"
     explanation = (
-        f" ({found['reason']}): {found['why']}" if found["reason"] else f": {found['why']}"
+        f" ({found['reason']}): {found['explanation']}"
+        if found["reason"]
+        else f": {found['explanation']}"
     )
     page.print(Text.assemble((found["verdict"], colour), explanation))
     page.print()
@@ -34,9 +36,9 @@ def print_explanation(found: dict[str, Any]) -> None:
             for feature in found["differing"]
         ]
         print_table(["features that differ most", "first", "second"], rows)
-        hidden = found["differing_all"] - len(found["differing"])
+        hidden = found["differing_total"] - len(found["differing"])
         if hidden:
-            page.print(f"... and {hidden:,} more; --rows N shows more.", style="dim")
+            page.print(f"... and {hidden:,} more; use --rows N to show more.", style="dim")
 
 
 def _weight(weight: float) -> str:

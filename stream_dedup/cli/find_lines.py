@@ -30,7 +30,7 @@ def line_of(document: dict[str, Any]) -> Text:
     )
     line.append("      ")
     if not document["snippet"]:
-        line.append("(its text was deleted, or cannot be read now)", "dim")
+        line.append("(the text was deleted, or cannot be read now)", "dim")
     for piece, matches in document["snippet"]:
         line.append(
             printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else ""

@@ -49,8 +49,9 @@ def index_verify_command(
         )
     else:
         note(
-            f"{directory} does not agree with the log up to offset {stored.log_offset:,}: its state "
-            f"digest is {stored.digest}, that of the log is {computed.digest}. Keep a copy for a bug "
-            "report. Then start the index with an empty directory, or restore a snapshot that agrees."
+            f"{directory} differs from the log up to offset {stored.log_offset:,}: its state "
+            f"digest is {stored.digest}, and that of the log is {computed.digest}. Keep a copy of "
+            "the directory, and report this bug. Then start the index with an empty directory, "
+            "or restore a snapshot that agrees with the log."
         )
     return 0 if is_same else 1

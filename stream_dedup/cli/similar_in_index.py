@@ -35,7 +35,9 @@ def ask_index(look_up: LookUp, settings: Settings, url: str | None) -> dict[str,
         limit=look_up.limit,
         **threshold,
     )
-    remedy = "Name one with --index http://HOST:PORT, or read its volume with --volume DIR."
+    remedy = (
+        "Name a running index with --index http://HOST:PORT, or read a volume with --volume DIR."
+    )
     return http_client.ask_role("index", _bases(settings, url), path, remedy)[1]
 
 
@@ -54,12 +56,13 @@ def plan_in_force(settings: Settings, url: str | None) -> Plan:
         if url is not None:
             raise
         note(
-            "No index answers on this machine, so the thresholds are those of your settings; the "
-            "filter's may differ (--index http://HOST:PORT)."
+            "No index answers on this machine, so the thresholds come from your settings and can "
+            "differ from the filter's. To use the filter's, name its index with --index "
+            "http://HOST:PORT."
         )
         return settings.judging_plan
     if not isinstance(stats.get("plan"), str):
-        note("The index has no plan yet, so the thresholds are those of your settings.")
+        note("The index has no plan yet, so the thresholds come from your settings.")
         return settings.judging_plan
     return parse_plan(stats["plan"])
 

@@ -32,7 +32,8 @@ def place_of(settings: Settings, argument: str | None) -> str:
     place = argument or settings.snapshots
     if place is None:
         raise ConfigurationError(
-            "No place for snapshots is set. Name a folder or URL, or set STREAM_DEDUP_SNAPSHOTS."
+            "There is no place for snapshots. Name a folder or a URL, or set "
+            "STREAM_DEDUP_SNAPSHOTS."
         )
     with raise_as(place):
         return place

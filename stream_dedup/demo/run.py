@@ -442,7 +442,10 @@ class _Outcome:
         lost = [number for number in range(len(self.pages)) if not numbers[number]]
         twice = [number for number, count in numbers.items() if count > 1]
         if lost or twice:
-            yield f"{len(lost)} pages were lost and {len(twice)} were delivered twice; please report this bug."
+            yield (
+                f"{len(lost)} pages were lost, and {len(twice)} were delivered twice; please "
+                "report this bug."
+            )
         if self.score.misnamed:
             yield f"{len(self.score.misnamed)} duplicates name a page that was not kept; please report this bug."
         total = self.score.total

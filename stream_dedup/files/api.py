@@ -119,8 +119,8 @@ class Print:
         self._require_same_recipe(other)
         if not self.sketch or not other.sketch:
             raise ConfigurationError(
-                f"Prints of the recipe {self.recipe} have no sketches, so only their distance is "
-                "known."
+                f"Prints of the recipe {self.recipe} have no sketches, so they have a distance "
+                "but no similarity."
             )
         return sketch_similarity(self.sketch, other.sketch)
 
@@ -134,7 +134,7 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The verdict on a document. `reason`: as in the header `dedup.reason`; `of`: the id of the kept
+    """The verdict on a document. `reason`: as in the header `dedup.reason`; `duplicate_of`: the id of the kept
     document, and `distance`: the bits that differ from it, both only for duplicates.
 
     `similarity`: from 0 to 1; 1 for the same text, None for a near text without sketches.
@@ -146,7 +146,7 @@ class Answer:
     reason: str
     is_duplicate: bool
     distance: int | None
-    of: str | None
+    duplicate_of: str | None
     print: Print
     similarity: float | None = None
     sibling: str | None = None
@@ -159,14 +159,14 @@ class Match:
     differ; `similarity`: from 0 to 1, None without sketches.
 
     `is_copy`: whether a document with that text, site and title would be a duplicate of the kept one;
-    `why`: a sentence that explains it.
+    `explanation`: a sentence that gives the reason.
     """
 
     id: str
     distance: int
     similarity: float | None = None
     is_copy: bool = True
-    why: str = ""
+    explanation: str = ""
 
 
 Vector: TypeAlias = Sequence[float] | NDArray[np.floating[Any]]
@@ -260,7 +260,7 @@ class Index:
     @property
     def _index(self) -> LogIndex:
         if self._opened is None:
-            raise StoreError("This index was closed; open it again.")
+            raise StoreError("This index is closed; open it again.")
         return self._opened
 
     @property

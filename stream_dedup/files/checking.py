@@ -632,8 +632,10 @@ def _to_json(location: str, judged: Judged) -> dict[str, object]:
         "reason": judged.reason.label,
         "distance": judged.distance,
         "similarity": judged.similarity,
-        "of": None if judged.kept_id is None else judged.kept_id.decode("utf-8", "replace"),
-        "of_number": judged.kept_number,
+        "duplicate_of": None
+        if judged.kept_id is None
+        else judged.kept_id.decode("utf-8", "replace"),
+        "duplicate_of_number": judged.kept_number,
         "sibling": None
         if judged.sibling is None
         else {

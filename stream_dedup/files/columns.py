@@ -372,15 +372,15 @@ def write_verdicts(path: Path, rows: Iterator[Mapping[str, object]], judged_by: 
             "--to, or remove it."
         )
     sibling = pa.struct({"id": pa.string(), "number": pa.int64(), "similarity": pa.float64()})
-    kinds = {"distance": pa.int32(), "similarity": pa.float64(), "of_number": pa.int64()}
+    kinds = {"distance": pa.int32(), "similarity": pa.float64(), "duplicate_of_number": pa.int64()}
     kinds["sibling"] = sibling
     names = (
         "location",
         "id",
         "verdict",
         "reason",
-        "of",
-        "of_number",
+        "duplicate_of",
+        "duplicate_of_number",
         "distance",
         "similarity",
         "sibling",

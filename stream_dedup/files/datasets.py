@@ -37,7 +37,16 @@ from stream_dedup.inputs.columnar import require_pyarrow
 from stream_dedup.inputs.sources import not_read
 
 UNREADABLE, MISSING = "unreadable", "missing"
-COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
+COLUMNS = (
+    "id",
+    "is_duplicate",
+    "reason",
+    "duplicate_of",
+    "duplicate_of_row",
+    "distance",
+    "similarity",
+    "group",
+)
 
 
 def dedup(
@@ -81,9 +90,9 @@ def dedup(
     duplicate and has the reason `missing`.
 
     `returns="columns"` returns a dictionary of lists of n values: `id` of the row; `is_duplicate`;
-    `reason`, as in the header `dedup.reason`; `of` and `of_row`, the id and number of the kept row;
+    `reason`, as in the header `dedup.reason`; `duplicate_of` and `duplicate_of_row`, the id and number of the kept row;
     `distance` in bits; `similarity` from 0 to 1; and `group`, a number that a kept row shares with
-    its duplicates. `of`, `of_row`, `distance` and `similarity` are None for kept rows, `similarity`
+    its duplicates. `duplicate_of`, `duplicate_of_row`, `distance` and `similarity` are None for kept rows, `similarity`
     also for plans without sketches. `"mask"` returns a NumPy array (n,) of bool, True for kept rows.
     `"kept"` returns the kept rows as a table or column of the type of `source`, or as a list.
 

@@ -88,11 +88,11 @@ def explain_pair(
     return {
         "verdict": "duplicate" if reason is not None else "unique",
         "reason": None if reason is None else reason.label,
-        "why": explanation,
+        "explanation": explanation,
         "distance": plan.distance(first.number, second.number),
-        "threshold": plan.threshold_of(min(first.features, second.features)),
+        "distance_threshold": plan.threshold_of(min(first.features, second.features)),
         "similarity": per_cent(first.sketch, second.sketch) / 100 if first.sketch else None,
-        "similarity_asked": plan.similarities[relation_of(first.origin, second.origin)] / 100,
+        "similarity_threshold": plan.similarities[relation_of(first.origin, second.origin)] / 100,
         "bands_shared": [
             first.sketch[start:end] == second.sketch[start:end] for start, end in plan.sketch_bounds
         ],
@@ -131,7 +131,7 @@ def _differing_features(
     larger = sum(max(abs(a), abs(b)) for _, a, b in pairs)
     return {
         "features_shared": sum(1 for _, a, b in pairs if a and b),
-        "features_all": len(pairs),
+        "features_total": len(pairs),
         "weight_shared": round(1 - sum(abs(a - b) for _, a, b in pairs) / larger, 4)
         if larger
         else None,
@@ -139,7 +139,7 @@ def _differing_features(
             {"feature": name, "weights": [round(a, 4), round(b, 4)]}
             for name, a, b in differing[:rows]
         ],
-        "differing_all": len(differing),
+        "differing_total": len(differing),
     }
 
 
@@ -205,7 +205,7 @@ def to_rows(found: dict[str, Any]) -> list[list[str]]:
     """Return the fields of `explain_pair` as rows (name, text) of a table."""
     rows = [["recipe", found["recipe"]], ["plan", found["plan"]]]
     if found["similarity"] is not None:
-        required = found["similarity_asked"]
+        required = found["similarity_threshold"]
         threshold = f"; copies: {required:.2f} or more" if required else ""
         rows.append(["similarity", f"{found['similarity']:.2f}{threshold}"])
         if bands := found["bands_shared"]:
@@ -213,13 +213,13 @@ def to_rows(found: dict[str, Any]) -> list[list[str]]:
     distances, radius = [block["distance"] for block in found["blocks"]], found["radius"]
     near = sum(distance <= radius for distance in distances)
     rows += [
-        ["distance", f"{found['distance']} bits; copies: at most {found['threshold']}"],
+        ["distance", f"{found['distance']} bits; copies: at most {found['distance_threshold']}"],
         [
             "blocks",
             f"{near} of {len(distances)} within {counted(radius, 'bit')}; differences "
             + " ".join(map(str, distances)),
         ],
-        ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
+        ["features", f"{found['features_shared']:,} of {found['features_total']:,} in both"],
     ]
     if found["verdict"] == "duplicate":
         better = "the second" if found["better"] else "the first"

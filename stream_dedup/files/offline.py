@@ -159,16 +159,18 @@ class RepeatedIds:
             return ""
         name = printable(self._first, 60)
         if self._repeated == 1:
-            subject = f"1 document has the id of a document in another file, {name!r}, so it counts as its"
+            subject = (
+                f"1 document has the id of a document in another file, {name!r}, so it is "
+                "judged as that document's"
+            )
         else:
             subject = (
-                f"{self._repeated:,} documents have the id of a document in another file, the first "
-                f"{name!r}, so they count as their"
+                f"{self._repeated:,} documents have the id of a document in another file, the "
+                f"first {name!r}, so each is judged as that document's"
             )
         return (
-            f"{subject} next version{'s'[: self._repeated != 1]}: unchanged, returned or revised. If "
-            "ids are only unique within a file, name another field (STREAM_DEDUP_ID_FIELD, "
-            "--id-field, id=)."
+            f"{subject} next version: unchanged, returned or revised. If ids are only unique "
+            "within a file, name another field (STREAM_DEDUP_ID_FIELD, --id-field, id=)."
         )
 
 

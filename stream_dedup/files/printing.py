@@ -228,9 +228,9 @@ class _PrintsWriter:
         )
         if orphans:
             note(
-                f"{self.to} also contains {counted(len(orphans), 'file')} of prints of other files, "
-                f"which judge reads too: {shorten_names(orphans)}. Delete those whose source no longer "
-                "exists."
+                f"{self.to} also contains {counted(len(orphans), 'file')} of prints of other "
+                f"files, which judge also reads: {shorten_names(orphans)}. Delete those whose "
+                "source no longer exists."
             )
 
     def _path(self, file: SourceFile) -> Path:

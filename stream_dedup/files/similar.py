@@ -122,8 +122,8 @@ def describe_answer(look_up: LookUp, answer: dict[str, Any], shown: int) -> list
     kind = "with an equal text" if is_short else "similar to the text"
     shown_part = f", {shown} of them shown (--limit)" if total > shown else ""
     sentences = [f"{counted(total, 'document')} {kind}{shown_part}."]
-    if shown and (why := answer["found"][0].get("why")):
-        sentences.append(f"The nearest: {why}")
+    if shown and (explanation := answer["found"][0].get("explanation")):
+        sentences.append(f"The nearest: {explanation}")
     if is_short:
         sentences.append(
             f"The text has {counted(look_up.features, 'feature')} (such as words). Below "
@@ -154,8 +154,8 @@ def to_table(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         ]
     except (KeyError, TypeError) as error:
         raise FormatError(
-            f"The answer is not that of an index of this version (it lacks {error}); see its "
-            "/v1/stats."
+            f"The answer has no field {error}, so the index has another version than this "
+            "command. Use the same version of both (see /v1/stats of the index)."
         ) from error
     has_positions = any(document["position"] for document in answer["found"])
     count = len(_COLUMNS) if has_positions else _COLUMNS.index("position")

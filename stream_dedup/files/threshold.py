@@ -67,8 +67,8 @@ def analyse_sample(
     rows = long[np.sort(np.unique(texts, axis=0, return_index=True)[1])]
     if len(rows) < DOCUMENTS_MIN:
         raise InputError(
-            f"Only {len(rows):,} of {len(documents):,} documents have different and long enough texts. "
-            f"Use a larger sample: at least {DOCUMENTS_MIN} are needed."
+            f"Only {len(rows):,} of {len(documents):,} documents have different texts that are "
+            f"long enough. Use a larger sample, with at least {DOCUMENTS_MIN} such documents."
         )
     pairs_by_threshold = nearest_pairs(sample, rows)
     thresholds = (plan.similarities[0], *plan.similarities[2:])
@@ -131,9 +131,9 @@ def _examples(
             {
                 "similarity": int(pairs.similarity[pair]) / 100,
                 "id": printable(page.id, 80),
-                "of": printable(kept.id, 80),
+                "earlier_id": printable(kept.id, 80),
                 "words": _join_words(piece.right for piece in differ),
-                "of_words": _join_words(piece.left for piece in differ),
+                "earlier_words": _join_words(piece.left for piece in differ),
             }
         )
     return examples

@@ -60,9 +60,9 @@ def test_a_look_shows_what_each_threshold_drops(run: Run, pages: Path) -> None:
         row["url"]: row["body"].split() for row in map(json.loads, pages.read_text().splitlines())
     }
     first = decides["dropped"][0]
-    one, other = (texts[first[name].replace("\\x1b", "\x1b")] for name in ("id", "of"))
+    one, other = (texts[first[name].replace("\\x1b", "\x1b")] for name in ("id", "earlier_id"))
     assert set(first["words"].replace("…", "").split()) <= set(one)
-    assert set(first["of_words"].replace("…", "").split()) <= set(other)
+    assert set(first["earlier_words"].replace("…", "").split()) <= set(other)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ EXPECTED = [
 
 def verdicts(out: str) -> list[tuple[Any, ...]]:
     found = [json.loads(line) for line in out.splitlines()]
-    return [(one["id"], one["verdict"], one["reason"], one["of"]) for one in found]
+    return [(one["id"], one["verdict"], one["reason"], one["duplicate_of"]) for one in found]
 
 
 def test_each_reason_however_the_lines_arrive(
@@ -158,7 +158,7 @@ def test_a_similarity_decides_what_is_near(run: Run, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     said = run("check", path, "--index", tmp_path / "other").err
-    assert "name an empty directory, and the index is built there" in said
+    assert "Start the index with an empty directory; it is rebuilt from the log." in said
 
 
 def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(

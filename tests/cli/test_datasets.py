@@ -46,9 +46,10 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
     found = pa.table(expected).to_pylist()
     assert sum(row["is_duplicate"] for row in found) > 10
     for number, row in enumerate(found):
-        assert row["group"] == (row["of_row"] if row["is_duplicate"] else number)
+        assert row["group"] == (row["duplicate_of_row"] if row["is_duplicate"] else number)
         assert not row["is_duplicate"] or (
-            found[row["of_row"]]["id"] == row["of"] and row["of_row"] < number
+            found[row["duplicate_of_row"]]["id"] == row["duplicate_of"]
+            and row["duplicate_of_row"] < number
         )
 
 

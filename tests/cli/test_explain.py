@@ -57,7 +57,7 @@ def test_the_verdict_and_its_reason(run: Run, files: Callable[..., Any], what: s
     one, other, reason, why, plan = CASES[what]
     found = run("explain", *files(one, other), "--plan", plan, "--json").json
     assert (found["verdict"], found["reason"]) == ("duplicate" if reason else "unique", reason)
-    assert why in found["why"]
+    assert why in found["explanation"]
 
 
 def test_the_table_has_the_similarity_of_the_sentence(run: Run, files: Callable[..., Any]) -> None:
@@ -152,7 +152,7 @@ def test_json_files_are_read_as_records(run: Run, tmp_path: Path) -> None:
 
     found = run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).json["reason"]
     assert found == "revised"
-    said = run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).json["why"]
+    said = run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).json["explanation"]
     assert "different scopes" in said
     said = run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
     assert "no field 'text'" in said
@@ -176,7 +176,7 @@ def test_the_recipe_is_that_of_the_settings(
     assert {len(one["fingerprint"]) for one in found["documents"]} == {digits}
     assert found["distance"] == sum(one["distance"] for one in found["blocks"])
     weights = [explain_features(Recipe(recipe), text) for text in (PAGE, edited(PAGE))]
-    assert found["features_all"] == len(weights[0] | weights[1])
+    assert found["features_total"] == len(weights[0] | weights[1])
     assert {one["feature"] for one in found["differing"]} <= weights[0].keys() | weights[1].keys()
     if digits < 32:
         assert "compares 128 bits" in run(*asked, "--plan", "blocks").err
@@ -213,7 +213,9 @@ def test_a_position_in_another_topic_is_no_document_of_this_filter(text: str) ->
         InputError, match=r"is not a position in crawl2 or copies, .* Nothing was written"
     ):
         find_source(AROUND, RENAMED, text, bytes(16), b"key")
-    with pytest.raises(InputError, match="does not name the source topic: only crawl2 is read"):
+    with pytest.raises(
+        InputError, match="is not a position in the source topic: workers read only crawl2"
+    ):
         rewind.parse([text], RENAMED.topic_names.documents)
 
 
@@ -308,7 +310,7 @@ def test_a_file_in_another_encoding_is_reported(run: Run, tmp_path: Path) -> Non
     path.write_text(PAGE, "utf-16")
     for command in (("explain", other, path), ("similar", path, "--volume", index)):
         ended = run(*command)
-        assert (ended.code, f"{path} is UTF-16: turn it into UTF-8" in ended.err) == (1, True)
+        assert (ended.code, f"{path} is UTF-16: convert it to UTF-8" in ended.err) == (1, True)
     path.write_text(f"{PAGE} café", "latin-1")
     for command in (("explain", other, path), ("similar", path, "--volume", index)):
         ended = run(*command)
@@ -372,7 +374,7 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
     monkeypatch.setattr(similar_in_index, "addresses", lambda settings: ["http://127.0.0.1:1"])
     ended = run("explain", "1@1", "2@2")
     assert ended.out.startswith("duplicate")
-    assert "the thresholds are those of your settings" in ended.err
+    assert "the thresholds come from your settings" in ended.err
     ended = run("explain", "1@1", "2@2", "--index", "http://127.0.0.1:1")
     assert (ended.code, ended.out) == (1, "")
     assert "No index answers at http://127.0.0.1:1" in ended.err

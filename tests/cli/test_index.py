@@ -50,7 +50,7 @@ def test_a_snapshot_goes_there_and_back(
     assert table.code == 0
     assert taken["state_digest"] in table.out
     assert digest == StateDigest(6, taken["state_digest"])
-    assert (again.code, "only put into an empty directory" in again.err) == (1, True)
+    assert (again.code, "only be restored to an empty directory" in again.err) == (1, True)
     for _ in range(2):
         assert run("index", "checkpoint").code == 0
     assert len(list((tmp_path / "s").iterdir())) == 2  # KEPT
@@ -75,6 +75,6 @@ def test_bad_arguments(run: Run, volume: Path, tmp_path: Path) -> None:
         child.communicate("\n")
 
     assert (nowhere.code, "set STREAM_DEDUP_SNAPSHOTS" in nowhere.err) == (78, True)
-    assert (ended.code, "no finished snapshot" in ended.err) == (1, True)
+    assert (ended.code, "no complete snapshot" in ended.err) == (1, True)
     assert (takes_none.code, "takes no snapshots" in takes_none.err) == (78, True)
-    assert (silent.code, "its log says why" in silent.err) == (1, True)
+    assert (silent.code, "See the index's log" in silent.err) == (1, True)

@@ -88,9 +88,15 @@ def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFi
     values, broker = make_files(tmp_path / "files"), Broker()
 
     assert loaded(tmp_path, broker, 25) == (130, values[:25])
-    assert "Continue with --skip 25, which sends at most 0 twice." in capsys.readouterr().err
+    assert (
+        "To continue, add --skip 25; at most 0 documents are then sent twice."
+        in capsys.readouterr().err
+    )
     assert loaded(tmp_path, broker, 10, skip=25) == (130, values[25:35])
-    assert "Continue with --skip 35, which sends at most 0 twice." in capsys.readouterr().err
+    assert (
+        "To continue, add --skip 35; at most 0 documents are then sent twice."
+        in capsys.readouterr().err
+    )
     assert loaded(tmp_path, broker, skip=35) == (0, values[35:])
     assert loaded(tmp_path, broker) == (0, values)
 
@@ -110,7 +116,9 @@ def test_what_kafka_refused_is_sent_again(
     with pytest.raises(BrokerError, match=f"{failed} documents") as refused:
         loaded(tmp_path, broker, 10)
     before = [*broker.written]
-    found = re.search(r"--skip (\d+), which sends at most (\d+) twice", str(refused.value))
+    found = re.search(
+        r"--skip (\d+); at most (\d+) documents are then sent twice", str(refused.value)
+    )
     assert found is not None
     skip, twice = map(int, found.groups())
     assert 0 < skip <= 10

@@ -375,7 +375,8 @@ def test_ids_that_repeat_across_files_are_told_once(run: Run, tmp_path: Path, sh
     if shape == "dedup":
         with pytest.warns(
             UserWarning,
-            match="^3 documents have the id of a document in another file, the first '0', so they count as their next versions: ",
+            match=r"^3 documents have the id of a document in another file, the first '0', so each "
+            "is judged as that document's next version: ",
         ) as warned:
             dedup(data, similarity=1)
         assert len(warned) == 1
@@ -390,7 +391,7 @@ def test_ids_that_repeat_across_files_are_told_once(run: Run, tmp_path: Path, sh
 
     ended = run(*args, "--similarity", "1")
 
-    said = "3 documents have the id of a document in another file, the first '0', so they count as "
+    said = "3 documents have the id of a document in another file, the first '0', so each is judged as "
     assert ended.err.count(said) == (shape != "against")
 
 
@@ -546,7 +547,7 @@ def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     said = capsys.readouterr().err
     assert f"a.warc@{len(NEIGHBOURS[0])}: The record at byte" in said
-    assert "These are web pages, and the filter judges them with their tags" in said
+    assert "These are web pages, but the filter judges them with their tags" in said
 
 
 def test_texts_in_another_encoding_are_no_copies_of_each_other(run: Run, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_prints_without_a_source_are_named(run: Run, tmp_path: Path, data: Path)
 
     said = run(*command).err
 
-    assert f"1 file of prints of other files, which judge reads too: {left}. Delete" in said
+    assert f"1 file of prints of other files, which judge also reads: {left}. Delete" in said
     assert left.exists()
     text = run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
     assert "prints of other files" not in text
@@ -197,7 +197,7 @@ def test_new_prints_against_old_ones(run: Run, tmp_path: Path) -> None:
         ["--index", tmp_path / "index"],
     ):
         found = run("judge", new, *extra, "--json").json
-        assert (found["id"], found["reason"], found["of"]) == ("new", "exact", "old")
+        assert (found["id"], found["reason"], found["duplicate_of"]) == ("new", "exact", "old")
 
 
 @pytest.mark.parametrize(("keep", "copy"), [("longest", "2"), ("newest", "0")])
@@ -226,15 +226,17 @@ def test_judge_keeps_the_copy_that_check_keeps(
     expected = (checked.code, checked.out.replace(f"{data}/new/", ""))
     assert (judged.code, judged.out) == expected
     found = judged.rows
-    kept = Counter(one["of"][-1] for one in found if one.get("of"))
+    kept = Counter(one["duplicate_of"][-1] for one in found if one.get("duplicate_of"))
     assert kept.most_common(1)[0][0] == copy
     stored = [
         row
         for name in "ab"
         for row in pq.read_table(tmp_path / "to" / f"{name}.jsonl.parquet").to_pylist()
     ]
-    assert [(one["location"], one.get("of"), one.get("of_number")) for one in stored] == [
-        (one["location"], one.get("of"), one.get("of_number")) for one in found
+    assert [
+        (one["location"], one.get("duplicate_of"), one.get("duplicate_of_number")) for one in stored
+    ] == [
+        (one["location"], one.get("duplicate_of"), one.get("duplicate_of_number")) for one in found
     ]
     assert json.loads(written.out)["unreadable"] == 3
 

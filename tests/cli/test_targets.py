@@ -54,7 +54,8 @@ def bucket() -> Iterator[str]:
 
 def told(out: str) -> list[tuple[str, str, str | None]]:
     return [
-        (one["location"], one["reason"], one["of"]) for one in map(json.loads, out.splitlines())
+        (one["location"], one["reason"], one["duplicate_of"])
+        for one in map(json.loads, out.splitlines())
     ]
 
 
@@ -136,11 +137,11 @@ def test_which_copy_is_kept(run: Run, tmp_path: Path, keep: str, kept: str) -> N
     ended = run("check", tmp_path / "data", *options, "--to", tmp_path / "out", "--json")
 
     assert "".join(one["id"] for one in shown if one["verdict"] == "unique") == kept
-    found = {one["of"] for one in shown if one["verdict"] == "duplicate"}
+    found = {one["duplicate_of"] for one in shown if one["verdict"] == "duplicate"}
     assert found == {(set(kept) - {"c"}).pop()}
     judged = [one for one in shown if one["verdict"] != "dead-letter"]
-    found = [judged[one["of_number"]]["id"] for one in judged if one["of"]]
-    assert found == [one["of"] for one in judged if one["of"]]
+    found = [judged[one["duplicate_of_number"]]["id"] for one in judged if one["duplicate_of"]]
+    assert found == [one["duplicate_of"] for one in judged if one["duplicate_of"]]
     expected = {"to": str(tmp_path / "out"), "kept": 2, "duplicates": 2, "unreadable": 2}
     assert ended.json == expected
     written = [
@@ -224,7 +225,9 @@ def test_copies_without_a_number_come_last_and_are_counted(run: Run, tmp_path: P
         for keep in ("stars", "newest")
     } | {("c.warc", "newest"): run("check", tmp_path / "c.warc", "--keep", "newest", "--json")}
 
-    kept = {of: [one["id"] for one in ended.rows if not one["of"]] for of, ended in by.items()}
+    kept = {
+        of: [one["id"] for one in ended.rows if not one["duplicate_of"]] for of, ended in by.items()
+    }
     assert kept == {
         ("a.jsonl", "stars"): ["c", "d", "e"],
         ("a.jsonl", "newest"): ["c", "d", "e"],
@@ -531,7 +534,7 @@ def test_what_a_folder_holds_beside_documents_is_named(run: Run, tmp_path: Path)
     )
 
     repeated = (
-        "1 document has the id of a document in another file, 'a', so it counts as its next "
+        "1 document has the id of a document in another file, 'a', so it is judged as that document's next "
         "version: unchanged, returned or revised. If ids are only unique within a file, name "
         "another field (STREAM_DEDUP_ID_FIELD, --id-field, id=).\n"
     )

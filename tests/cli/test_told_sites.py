@@ -60,9 +60,9 @@ def test_explain_says_it_in_words(
     sentence, is_copy = expected
     assert (found["verdict"] == "duplicate") == is_copy
     if other[0] != "https://other.example/2":
-        assert found["why"].startswith(f"Similarity {SHARE}, {sentence}")
-    assert f"so this one {'is a copy' if is_copy else 'was kept'}." in found["why"]
-    assert f"of {found['similarity_asked']:.2f} or more, " in found["why"]
+        assert found["explanation"].startswith(f"Similarity {SHARE}, {sentence}")
+    assert f"so this one {'is a copy' if is_copy else 'was kept'}." in found["explanation"]
+    assert f"of {found['similarity_threshold']:.2f} or more, " in found["explanation"]
 
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])
@@ -90,10 +90,10 @@ def test_similar_says_it_in_words(
 
     for words in [[asked, *SETS]] + [given] * (other[0] != ON_SHOP):
         (one,) = looked_up(*words, "--json").json["found"]
-        assert one["why"].startswith(f"Similarity {SHARE}, ")
+        assert one["explanation"].startswith(f"Similarity {SHARE}, ")
         assert one["is_copy"] == expected[1]
         if other[0] != "https://other.example/2":
-            assert one["why"] == f"Similarity {SHARE}, {expected[0]}"
+            assert one["explanation"] == f"Similarity {SHARE}, {expected[0]}"
         assert f"The nearest: {one['why']}" in " ".join(looked_up(*words).err.split())
 
 
@@ -118,7 +118,7 @@ def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
     else:
         assert (answer.reason, answer.of, answer.similarity) == ("new", None, None)
         assert (answer.sibling, answer.sibling_similarity) == (ON_SHOP, float(SHARE))
-        assert match.why == f"Similarity {SHARE}, {expected[0]}"
+        assert match.explanation == f"Similarity {SHARE}, {expected[0]}"
     index.close()
 
 
@@ -133,7 +133,7 @@ def test_check_names_siblings_and_says_once_what_was_kept(run: Run, tmp_path: Pa
 
     sibling = {"id": "https://shop.example/0", "number": 0, "similarity": float(SHARE)}
     assert [one["sibling"] for one in listed] == [None, sibling, None]
-    assert [one["of"] for one in listed] == [None] * 3
+    assert [one["duplicate_of"] for one in listed] == [None] * 3
     assert (
         f"the most similar is https://shop.example/1, similarity {SHARE} to https://shop.example/0"
         in said

@@ -128,7 +128,7 @@ def test_an_index_says_whether_it_holds_a_plan(
         run_declare._ask_for_memory([nobody, address], PLANS["bands"])
         told = capsys.readouterr().err
         assert f"The index at {address} needs 511 MiB" in told
-        assert ("of its limit of 8,192 MiB" in told) == bool(memory_bytes)
+        assert ("its limit is 8,192 MiB" in told) == bool(memory_bytes)
 
 
 def test_without_an_answer_nothing_is_written() -> None:
