@@ -94,7 +94,7 @@ def test_similar_says_it_in_words(
         assert one["is_copy"] == expected[1]
         if other[0] != "https://other.example/2":
             assert one["explanation"] == f"Similarity {SHARE}, {expected[0]}"
-        assert f"The nearest: {one['why']}" in " ".join(looked_up(*words).err.split())
+        assert f"The nearest: {one['explanation']}" in " ".join(looked_up(*words).err.split())
 
 
 @pytest.mark.parametrize(("other", "expected"), CASES.items())

@@ -323,7 +323,7 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
         status, body, headers = ask(server, "/v1/slow")
         found = (status, headers["Retry-After"], headers["Content-Type"])
         assert found == (503, "1", "application/problem+json")
-        assert "ask again" in json.loads(body)["detail"]
+        assert "try again" in json.loads(body)["detail"]
         assert [ask(server, path)[0] for path in ("/livez", "/metrics")] == [200, 200]
     assert statuses == [200] * admission.REQUESTS_MAX
 

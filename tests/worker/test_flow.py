@@ -213,7 +213,7 @@ def test_stale_without_a_reason_is_an_alarm() -> None:
     scene.batch((1, 200))
     scene.answer(1, Reason.STALE)
 
-    with pytest.raises(InvariantError, match=r"documents-1@200 stale"):
+    with pytest.raises(InvariantError, match=r"documents-1@200 as stale"):
         scene.flow.resolve_stale({("documents", 1): (200, 4)})
 
 

@@ -141,7 +141,7 @@ def test_records_of_a_lost_partition_stay() -> None:
 
 
 def test_a_record_without_a_verdict_never_leaves() -> None:
-    with pytest.raises(InvariantError, match="without a verdict"):
+    with pytest.raises(InvariantError, match="has no verdict"):
         list(leave([None]).outputs)
 
 

@@ -173,7 +173,7 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
     assert [len(batch.messages) for batch in taken] == [COUNT]
     assert (gauges[0], set(gauges[1:]), gauge(metrics)) == (0.0, {1.0}, 0.0)
     said = [call.args[0] for call in intake._logger.warning.call_args_list]
-    assert said == ["the store of the texts is unavailable; the records wait"]
+    assert said == ["the store of the texts is unavailable; the records wait for it"]
     assert [call.args[0] for call in intake._logger.info.call_args_list] == [
         "the store of the texts answers again"
     ]
