@@ -218,7 +218,7 @@ def test_types_are_seen_from_outside(tmp_path: Path) -> None:
         "from stream_dedup import Index, Print, Recipe, fingerprint\n"
         "one: Print = fingerprint('a', Recipe())\n"
         "answer = Index().add('1', one)\n"
-        "reveal_type(answer.of)\n"
+        "reveal_type(answer.duplicate_of)\n"
         "fingerprint(1)\n"
     )
 

@@ -140,11 +140,7 @@ class Indexer:
             raise
         api.serve(self._index)
         for reason in self._index.rebuild_reasons:
-            self._logger.warning(
-                "some files are rebuilt from the volume: the start takes longer, and nothing is "
-                "lost",
-                what=reason,
-            )
+            self._logger.warning("rebuilt from the volume: a slower start, no loss", what=reason)
         metrics.rebuilt_files.inc(len(self._index.rebuild_reasons))
         self._logger.info(
             "index started",

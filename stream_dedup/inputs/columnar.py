@@ -390,7 +390,7 @@ def _damage_errors() -> tuple[type[Exception], ...]:
 
 
 def _lost(path: Path, part: str, error: Exception) -> str:
-    return f"{path.name}: {part} cannot be read: {_reason(error)}."
+    return f"{part.capitalize()} of {path.name} cannot be read: {_reason(error)}."
 
 
 def _reason(error: Exception) -> str:

@@ -119,7 +119,7 @@ def test_a_forgotten_id_is_taken_down(make_filter: MakeFilter) -> None:
     )
     crawl.start("index")
     crawl.wait_until_committed(3)
-    worker.says("asking again")
+    worker.says("requesting again")
 
     said = told(crawl, "forget", url.decode())
     crawl.produce([(0, b"later", TEXTS[0].encode(), [])])

@@ -296,7 +296,11 @@ def test_new_documents_are_judged_against_old_ones(run: Run, tmp_path: Path) -> 
         (f"{place}:2", "unique", "new", None),
         (f"{place}:3", "duplicate", "exact", f"{place}:2"),
     ]
-    assert [json.loads(line)["of_number"] for line in ended.out.splitlines()] == [None, None, 1]
+    assert [json.loads(line)["duplicate_of_number"] for line in ended.out.splitlines()] == [
+        None,
+        None,
+        1,
+    ]
     assert f"{tmp_path}/old/a.jsonl:2: The value is not JSON" in ended.err
     table = run("check", tmp_path / "new", tmp_path / "old", "--against", tmp_path / "old")
     assert re.search(r"documents +5\n", table.out)
@@ -336,7 +340,7 @@ def test_an_index_grows_from_run_to_run(run: Run, tmp_path: Path) -> None:
     assert found == [("b", "near", None), ("a", "unchanged", None)]
     with Index(index) as opened:
         assert list(opened) == ["a", "b"]
-        assert opened.add("e", edited(PAGE)).of == "a"
+        assert opened.add("e", edited(PAGE)).duplicate_of == "a"
     for similarities in (["--similarity", "1"], ["--set", "similarity_unsure=1"]):
         asked = tmp_path / similarities[-1]
         shutil.copytree(index, asked)

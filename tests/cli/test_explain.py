@@ -126,7 +126,7 @@ def test_the_page_can_be_read(run: Run, files: Callable[..., Any]) -> None:
     """Verdict and sentence first, then prints, blocks, and the features that differ most with both
     weights."""
     page = run("explain", *files(PAGE, edited(PAGE)), "--plan", "128:8:1:21:75%", "--rows", 2).out
-    told = r"\Aduplicate \(near\): .*^blocks .* of 8 within 1 bit; differences .*^features that differ most.* more; --rows"
+    told = r"\Aduplicate \(near\): .*^blocks .* of 8 within 1 bit; differences .*^features that differ most.* more; use --rows"
     assert re.search(told, page, re.DOTALL | re.MULTILINE)
 
 

@@ -75,7 +75,7 @@ def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_w
     assert "documents   3" in ended.out
     assert ended.err.startswith(
         f"{where}: The record at byte {len(NEIGHBOURS[0]):,} of a.warc (http://b.example/) has a "
-        "body"
+        "truncated body"
     )
     expected = {"http://a.example/": "unique", where: "dead-letter", "http://c.example/": "unique"}
     assert verdicts(strict.out) == expected
@@ -94,7 +94,7 @@ def test_the_rows_of_a_lost_row_group_are_counted(run: Run, tmp_path: Path) -> N
     printed = run("prints", path, "--to", tmp_path / "prints", "--json")
     judged = run("judge", tmp_path / "prints")
 
-    assert listed.err.startswith("a.parquet:0: Of a.parquet rows 0 to 99 cannot be read")
+    assert listed.err.startswith("a.parquet:0: Rows 0 to 99 of a.parquet cannot be read")
     for ended in (listed, judged):
         assert "100 (decode 100)" in ended.out
         assert "documents   200" in ended.out
@@ -160,7 +160,7 @@ def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Run, tmp_path:
         {"text": None, "dedup_problem": pq.read_table(rows)["dedup_problem"][0].as_py()}
     ]
     assert json.loads(lost.read_text())["dedup_problem"].startswith(
-        "Of a.parquet rows 20 to 29 cannot be read"
+        "Rows 20 to 29 of a.parquet cannot be read"
     )
 
 

@@ -239,7 +239,7 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
     do."""
     store = RocksStore(tmp_path / "v")
     with pytest.raises(
-        StoreError, match=r"another process has it open\. .* STREAM_DEDUP_STATE_DIR"
+        StoreError, match=r"another process has it open; .* STREAM_DEDUP_STATE_DIR"
     ) as caught:
         RocksStore(tmp_path / "v")
     assert caught.value.exit_code == 1  # it may have ended by the next start
@@ -251,7 +251,7 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
         timeout=60,
     )
 
-    assert "another process has it open. Stop that process" in other.stderr
+    assert "another process has it open; stop that process" in other.stderr
     store.close()
 
 

@@ -149,7 +149,9 @@ def test_records_removed_before_their_verdict(cluster: Cluster) -> None:
     cluster.spans["documents", 0] = (9, 9)
     [said] = look(role, cluster)
 
-    assert said.startswith("documents-0 begins at offset 9, and the group g has committed only up to 7")
+    assert said.startswith(
+        "documents-0 begins at offset 9, and the group g has committed only up to 7"
+    )
     assert "Kafka deleted 2 records before they were judged" in said
     assert "stream-dedup rewind documents-0@9" in said
     assert state.ready_state().sentence == said

@@ -255,8 +255,8 @@ class RocksStore:
         message = str(error)
         if any(fragment in message for fragment in _LOCKED):
             return StoreError(
-                f"The index volume {self._path} could not be opened: another process has it open. "
-                "Stop that process, or set another STREAM_DEDUP_STATE_DIR for this index."
+                f"The index volume {self._path} could not be opened: another process has it open; "
+                "stop that process, or set another STREAM_DEDUP_STATE_DIR for this index."
             )
         for fragments, cause, error_class in _ERROR_CAUSES:
             if any(fragment in message for fragment in fragments):
