@@ -309,7 +309,7 @@ def test_keep_names_the_copy_to_keep(keep: str, kept: list[int], as_table: bool)
         found = dedup(source, keep=keep)
 
     assert [number for number in range(3) if not found["is_duplicate"][number]] == kept
-    assert found["of_row"][1 - kept[0]] == kept[0]
+    assert found["duplicate_of_row"][1 - kept[0]] == kept[0]
 
 
 @pytest.mark.parametrize(
