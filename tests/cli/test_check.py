@@ -360,8 +360,8 @@ def test_an_index_that_is_open_or_cannot_be_made_is_a_sentence(run: Run, tmp_pat
 
     assert ended.code == 1
     assert ended.words.endswith(
-        f"{tmp_path / 'index'}: another process has it open. Close it there, or name another folder "
-        f"with {remedy}"
+        f"{tmp_path / 'index'} could not be opened: another process has it open. Close it there, or "
+        f"name another folder with {remedy}"
     )
     (tmp_path / "file").touch()
     refused = run("check", tmp_path / "a.jsonl", "--index", tmp_path / "file" / "index")

@@ -114,7 +114,11 @@ def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
     if other[0] != ON_SHOP:  # a look-up has no id
         assert (match.is_copy, answer.is_duplicate) == (expected[1],) * 2
     if answer.is_duplicate:
-        assert (answer.duplicate_of, answer.sibling, answer.sibling_similarity) == (ON_SHOP, None, None)
+        assert (answer.duplicate_of, answer.sibling, answer.sibling_similarity) == (
+            ON_SHOP,
+            None,
+            None,
+        )
     else:
         assert (answer.reason, answer.duplicate_of, answer.similarity) == ("new", None, None)
         assert (answer.sibling, answer.sibling_similarity) == (ON_SHOP, float(SHARE))
