@@ -297,7 +297,7 @@ def test_what_a_vector_may_be() -> None:
             one.fingerprint_vectors(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="expects vectors, but a text"):
         one.fingerprint(["text"])
-    with pytest.raises(ConfigurationError, match="takes texts, and a vector"):
+    with pytest.raises(ConfigurationError, match="expects texts, but a vector"):
         Fingerprinter(Recipe()).fingerprint_vectors([[1.0]])  # type: ignore[list-item]
 
 
