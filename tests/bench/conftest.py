@@ -1,5 +1,4 @@
-"""The benches are for who measures, and promise users nothing: `make test` leaves this folder to
-`make test-all`."""
+"""The benches promise users nothing: `make test` leaves this folder to `make test-all`."""
 
 from __future__ import annotations
 

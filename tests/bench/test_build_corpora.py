@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.build_corpora import SOURCES, Source, main, reduce_markdown
+from bench.build_corpora import SOURCES, Source, main
 from bench.corpus import read_corpora
 from stream_dedup.domain.errors import InputError
 
@@ -63,18 +63,6 @@ def test_sets_of_a_repository_have_documents_truth_and_licence(tmp_path: Path) -
     assert sentence in (to / "SOURCES.md").read_text(encoding="utf-8")
     with pytest.raises(InputError, match=r"No file of .* is a document of none"):
         main(to, {"none": Source(str(repository), [first], "MIT", "nothing")})
-    with pytest.raises(InputError, match=r"git clone .* failed"):
-        main(to, {"gone": Source(str(tmp_path / "gone"), ["HEAD"], "MIT", ".*")})
-
-
-def test_markdown_is_reduced_to_what_a_reader_sees() -> None:
-    raw = (
-        "---\ntitle: x\n---\n# Head\n\nA [link](http://a.example), **bold** `code`.\n\n"
-        "* item\n\n```sh\nls\n```\n<!-- note -->\n> quoted <b>text</b>\n"
-    )
-
-    expected = ["Head", "", "A link, bold code.", "", "item", "", "ls", "", "quoted text"]
-    assert reduce_markdown(raw).split("\n") == expected
 
 
 def test_every_source_names_its_licence_and_a_fixed_commit() -> None:

@@ -11,8 +11,7 @@ from bench.files import run_measured
 
 
 def test_the_memory_of_a_program_is_its_own() -> None:
-    """However much this process has, a small program has little, and one that takes 60 MB has
-    them."""
+    """However much this process has."""
     mine = np.ones(200_000_000, np.uint8)
 
     with tempfile.TemporaryFile() as out:

@@ -1,5 +1,4 @@
-"""The guard against losing speed: what a document costs, beside a yardstick of the same documents
-on the same machine."""
+"""The guard against losing speed: what a document costs, beside a yardstick on this machine."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def _collector_as_in_a_role() -> Iterator[None]:
 
 
 class Path:
-    """A worker and an index without Kafka and without a disk; each call takes one batch all the
-    way."""
+    """A worker and an index without Kafka and disk; each call takes one batch all the way."""
 
     def __init__(self) -> None:
         recipe, nonce = Recipe(), bytes(16)
@@ -87,8 +85,7 @@ class Path:
 
 
 def yardstick(messages: list[Message]) -> float:
-    """Return the CPU seconds of work that this project cannot change, half of it Python's and half
-    compiled."""
+    """Return the CPU seconds of work that this project cannot change, half of it compiled."""
     began = time.thread_time()
     for _ in range(2):
         for message in messages:
@@ -114,8 +111,7 @@ def measured(
 
 
 def test_a_document_costs_about_what_it_did() -> None:
-    """No role takes twice the recorded share of the yardstick's time, in the best of three
-    tries."""
+    """At most twice the recorded share of the yardstick's time, in the best of three tries."""
     pages = list(
         endless(
             1,

@@ -1,5 +1,4 @@
-"""The bench of the index, over a few thousand documents: what it checks, and what it holds ours
-against."""
+"""The bench of the index, over a few thousand documents: what it checks and compares."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ from stream_dedup.log.schema import Judgement
 
 
 def test_a_stream_is_a_function_of_its_numbers() -> None:
-    """The same bytes again, also from the middle; copies are of earlier originals, and so many bits
-    off."""
+    """Also from the middle; copies are of earlier originals, and so many bits off."""
     stream = PrintStream(PLANS["blocks"], 6000, 0.3, 15, seed=4)
     records = list(stream.records())
 
@@ -43,37 +41,17 @@ def test_a_stream_is_a_function_of_its_numbers() -> None:
 
 
 def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
-    """All copies found, the same volume after each; a copy that was not found would be a
-    complaint."""
+    """All copies are found, with the same volume after each."""
     target = tmp_path / "figures.json"
-    code = main(
-        [
-            "index",
-            "--documents",
-            "6000",
-            "--plan",
-            "classic",
-            "--folder",
-            str(tmp_path),
-            "--json",
-            str(target),
-        ]
-    )
+    asked = f"index --documents 6000 --plan classic --folder {tmp_path} --json {target}"
+    code = main(asked.split())
     (said,) = json.loads(target.read_text(encoding="utf-8"))["runs"]
 
     assert code == 0
     assert said["planted_found"] > 300
     assert (said["planted_missed"], said["complaints"]) == (0, [])
-    steps = [
-        said[step]
-        for step in (
-            "filled",
-            "open_after_kill",
-            "open_after_close",
-            "restored",
-            "rebuilt",
-        )
-    ]
+    names = ("filled", "open_after_kill", "open_after_close", "restored", "rebuilt")
+    steps = [said[name] for name in names]
     assert len({step["chain"] for step in steps}) == 1
     assert {step["statistics"]["entries"] for step in steps} == {6000 - said["planted_found"]}
     assert said["disk_bytes_per_representative"]["total"] > 50
@@ -91,8 +69,7 @@ def judged(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
 
 
 def test_a_wrong_answer_is_no_chance() -> None:
-    """A verdict on an original that names what it is not near to ends the run; on a copy it counts
-    as missed."""
+    """A wrong verdict on an original ends the run; on a copy it counts as missed."""
     stream = PrintStream(PLANS["classic"], 3000, 0.3, 3)
     (first, _), (record, raw), *_ = judged(stream)
     answer = decode(raw)

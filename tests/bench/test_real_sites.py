@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import real_sites
 from bench.real_sites import Page, RealSite, Thresholds, changed_versions, read_sites
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.plan import PLANS
@@ -73,16 +72,3 @@ def test_a_folder_is_read_and_what_is_no_page_is_named(tmp_path: Path) -> None:
         read_sites(tmp_path)
     with pytest.raises(InputError, match=r"no NAME\.jsonl"):
         read_sites(tmp_path / "nowhere")
-
-
-def test_families_are_kept_and_their_copies_elsewhere_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Pages of a family are different pages of one site; copies on another site are duplicates."""
-    monkeypatch.setattr(real_sites, "FAMILIES", 2)
-    monkeypatch.setattr(real_sites, "FAMILY_SHARES", (80,))
-
-    (found,) = real_sites.measure_families(1)
-
-    assert found.lost_with_titles == 0
-    assert found.copies_found == found.copies == 2 * sum(real_sites.FAMILY_SIZES)
