@@ -30,13 +30,11 @@ def helm() -> Path:
 
 @pytest.fixture(scope="session")
 def promtool() -> Path:
-    """The real promtool."""
     return _or_skip(tools.promtool)
 
 
 @pytest.fixture(scope="session")
 def manifests() -> list[Manifest]:
-    """What people without Helm apply."""
     return list(yaml.safe_load_all(tools.MANIFESTS.read_text(encoding="utf-8")))
 
 

@@ -1,8 +1,6 @@
-"""What must hold of a set of manifests, each rule a function from the manifests to sentences about
-what is wrong.
+"""What must hold of manifests: each rule is a function from them to sentences on what is wrong.
 
-Invariant: a rule is pure and looks at one thing; `test_manifests.py` shows each of them a broken
-manifest too.
+A rule looks at one thing; `test_manifests.py` shows each of them a broken manifest too.
 """
 
 from __future__ import annotations
@@ -44,17 +42,14 @@ NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
 def named(manifest: Manifest) -> str:
-    """Return how a sentence calls a manifest."""
     return f"{manifest['kind']} {manifest['metadata']['name']}"
 
 
 def of_kind(manifests: list[Manifest], *kinds: str) -> Iterator[Manifest]:
-    """Yield the manifests of these kinds."""
     return (one for one in manifests if one["kind"] in kinds)
 
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
-    """Yield each workload with its pod template."""
     yield from (
         (one, one["spec"]["template"])
         for one in of_kind(manifests, "StatefulSet", "Deployment", "Job", "DaemonSet")
@@ -62,13 +57,11 @@ def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
 
 
 def containers(pod: Manifest) -> Iterator[Manifest]:
-    """Yield all containers of a pod template."""
     yield from pod["spec"].get("initContainers", [])
     yield from pod["spec"]["containers"]
 
 
 def role_pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest, Manifest]]:
-    """Yield (role, workload, pod template) of our roles."""
     for workload, pod in pods(manifests):
         role = pod["metadata"]["labels"].get("app.kubernetes.io/component")
         if role in ROLES:
@@ -81,7 +74,6 @@ def main_container(role: str, pod: Manifest) -> Manifest:
 
 
 def selects(selector: Manifest, labels: Manifest) -> bool:
-    """Return whether a label selector takes these labels."""
     if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
         return False
     for one in selector.get("matchExpressions", []):
@@ -96,8 +88,6 @@ def selects(selector: Manifest, labels: Manifest) -> bool:
 def rule(
     function: Callable[[list[Manifest]], Iterable[str]],
 ) -> Callable[[list[Manifest]], list[str]]:
-    """Take a function for one of the rules, which return lists."""
-
     @wraps(function)
     def listed(manifests: list[Manifest]) -> list[str]:
         return list(function(manifests))
@@ -108,8 +98,7 @@ def rule(
 
 @rule
 def schema(manifests: list[Manifest]) -> Iterator[str]:
-    """Every manifest is one that Kubernetes, or the operator of its kind, takes, without unknown
-    fields."""
+    """Kubernetes, or the operator of its kind, takes every manifest, without unknown fields."""
     for one in manifests:
         if one["kind"] in SCHEMAS:
             validator = Draft202012Validator(SCHEMAS[one["kind"]])
@@ -129,8 +118,7 @@ def schema(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def restricted(manifests: list[Manifest]) -> Iterator[str]:
-    """Every pod is up to the Pod Security Standard `restricted` (kubernetes.io, "Pod Security
-    Standards")."""
+    """Every pod is up to the Pod Security Standard `restricted` of Kubernetes."""
     for workload, pod in pods(manifests):
         spec, where = pod["spec"], named(workload)
         around = spec.get("securityContext", {})
@@ -170,8 +158,7 @@ def restricted(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def sealed(manifests: list[Manifest]) -> Iterator[str]:
-    """Our containers cannot write their root file system, and no pod holds a token for
-    Kubernetes."""
+    """Our containers cannot write their root file system, and no pod has a token of Kubernetes."""
     for workload, pod in pods(manifests):
         if pod["spec"].get("automountServiceAccountToken") is not False:
             yield f"{named(workload)} mounts a service account's token"
@@ -223,8 +210,7 @@ def probed(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def sized(manifests: list[Manifest]) -> Iterator[str]:
-    """Every container states CPU and memory, memory is guaranteed, and CPU is never throttled in
-    our roles."""
+    """Every container states CPU and guaranteed memory, and no CPU of our roles is throttled."""
     for workload, pod in pods(manifests):
         for container in containers(pod):
             resources = container.get("resources", {})
@@ -241,7 +227,6 @@ def sized(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def pinned(manifests: list[Manifest]) -> list[str]:
-    """Every image has a version."""
     return [
         f"{named(workload)}: the image {one['image']} has no version"
         for workload, pod in pods(manifests)
@@ -282,8 +267,7 @@ def joined(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def drained(manifests: list[Manifest]) -> Iterator[str]:
-    """A node can be drained: a budget per role that allows one at a time, and time to end what was
-    begun."""
+    """A node can be drained: one pod per role at a time, with time to end what was begun."""
     for role, workload, pod in role_pods(manifests):
         labels = pod["metadata"]["labels"]
         budgets = [
@@ -354,8 +338,7 @@ def walled(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def opened(manifests: list[Manifest]) -> Iterator[str]:
-    """Whom a policy lets in or out is there: our pods by our labels, and other people's by theirs
-    alone."""
+    """A policy lets in or out our pods by our labels, and other people's by theirs alone."""
     templates = [pod["metadata"]["labels"] for _, pod in pods(manifests)]
     for one in of_kind(manifests, "NetworkPolicy"):
         rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
@@ -379,8 +362,7 @@ def opened(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def probed_by_name(manifests: list[Manifest]) -> Iterator[str]:
-    """A pod that is not ready is reached by its own name, and by people at the console; what others
-    ask for is ready."""
+    """A pod that is not ready is reached by its name, and by people at the console alone."""
     for one in of_kind(manifests, "Service"):
         name, spec = one["metadata"]["name"], one["spec"]
         is_for_all = spec.get("clusterIP") == "None" or name.endswith("-search")
@@ -390,8 +372,7 @@ def probed_by_name(manifests: list[Manifest]) -> Iterator[str]:
 
 @rule
 def stored(manifests: list[Manifest]) -> Iterator[str]:
-    """The index and a search have a volume of their own that one pod only can mount, and their
-    folder lies on it."""
+    """The folders of the index and of a search are on a volume that one pod alone can mount."""
     for role, workload, pod in role_pods(manifests):
         if role not in ("index", "search"):
             continue

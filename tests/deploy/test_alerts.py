@@ -1,5 +1,4 @@
-"""Each alert fires once and stays silent once, by promtool; its page, its metrics and the dashboard
-exist."""
+"""Each alert fires and stays silent, by promtool; its page, metrics and dashboard exist."""
 
 from __future__ import annotations
 
@@ -47,7 +46,6 @@ METRIC = re.compile(r"\b(?:stream_dedup|process|kube|kubelet|kafka)[a-z0-9_:]*\b
 
 
 def exported() -> set[str]:
-    """Return the names of all samples that the roles export."""
     worker, index, search = WorkerMetrics("words:test"), IndexMetrics(), SearchMetrics()
     worker.transactions.labels("committed").inc()
     worker.set_lag("documents", 0, 1)
@@ -114,8 +112,7 @@ def run_cases(
 def promtool_says(
     promtool: Path, folder: Path, rules: dict[str, Any], tests: dict[str, list[dict[str, Any]]]
 ) -> str:
-    """Run tests, each list of them at its interval; return what promtool says of those that
-    failed."""
+    """Run tests, a list for each interval; return what promtool says of those that failed."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     files = []
     for every, some in tests.items():
@@ -208,7 +205,6 @@ def test_an_alert_has_a_page_in_the_handbook(name: str) -> None:
 
 
 def unknown_metrics(expressions: list[str]) -> set[str]:
-    """Return the metrics in PromQL that nobody exports or records."""
     bare = [re.sub(r'"[^"]*"|\{[^}]*\}|\b(?:by|on)\s*\([^)]*\)', "", one) for one in expressions]
     return (
         {name for one in bare for name in METRIC.findall(one)}
@@ -219,14 +215,12 @@ def unknown_metrics(expressions: list[str]) -> set[str]:
 
 
 def dashboard() -> dict[str, Any]:
-    """Return the dashboard."""
     found: dict[str, Any] = json.loads((FILES / "dashboard.json").read_text())
     return found
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
-    """Each name in an expression is exported by a role, recorded, or Kubernetes' own; a misspelt
-    one is noticed."""
+    """A role exports each name, a rule records it, or Kubernetes has it; others are noticed."""
     panels = [
         target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])
     ]
@@ -241,8 +235,7 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
 
 
 def test_the_dashboard_shows_the_filters_that_are_chosen() -> None:
-    """Every figure is of the namespaces and filters that the variables name, so that two filters
-    are not added up."""
+    """Every figure is of the variables' namespaces and filters: two filters are not added up."""
     content = dashboard()
     names = [one["name"] for one in content["templating"]["list"]]
     expressions = [

@@ -1,9 +1,7 @@
-"""The roles run as the manifests let them, in a process under the constraints of a pod, without a
-container.
+"""The roles run as the manifests let them, in a process under the constraints of a pod.
 
-It has another user who is no root and has no home and no name, no capabilities and no way to get
-any, a root file system that is read-only, two writable folders, and no environment but what it is
-given; it is told to end by SIGTERM.
+Its user is no root and has no home, name or capabilities, its root file system is read-only but for
+two folders, and it has no environment but what it is given.
 """
 
 from __future__ import annotations
@@ -104,7 +102,6 @@ def start_in_pod(
 
 
 def why_no_pod() -> str | None:
-    """Return why no such process can be made here, or None."""
     if os.geteuid() != 0:
         return "only root may change a user and mount, and this is not root"
     missing = [tool for tool in ("unshare", "setpriv", "mount") if shutil.which(tool) is None]
@@ -119,13 +116,11 @@ def why_no_pod() -> str | None:
 
 @pytest.fixture(scope="module", autouse=True)
 def possible() -> None:
-    """Skip, with the reason, where such a process cannot be made."""
     if reason := why_no_pod():
         pytest.skip(reason)
 
 
 def kernels_of_tests() -> Path:
-    """Return the folder where kernels are kept that tests have compiled."""
     folder = cache_directory(Path(prints.__file__))
     assert folder is not None
     return folder.parent
@@ -153,8 +148,7 @@ def test_the_constraints_are_real() -> None:
 @pytest.mark.thorough
 @pytest.mark.broker
 def test_the_roles_work_and_drain(make_filter: MakeFilter, tmp_path: Path) -> None:
-    """Worker, index and search become ready, judge and find, and end with code 0 at SIGTERM, with
-    nothing left in flight."""
+    """Worker, index and search get ready, work, and end at SIGTERM with nothing in flight."""
     crawl = make_filter()
     crawl.produce(synthetic(40, 7, partitions=4))
     ports = dict(zip(("index", "worker", "search"), free_ports(3), strict=True))

@@ -1,5 +1,4 @@
-"""Every command of the handbook exists: the program itself parses ours, and kubectl's are held
-against the manifests."""
+"""Every command of the handbook exists: ours are parsed, kubectl's held against the manifests."""
 
 from __future__ import annotations
 
@@ -37,7 +36,6 @@ KEDA = "scaledobject/stream-dedup-worker"
 
 
 def commands() -> Iterator[str]:
-    """Yield the commands of the console blocks, and those within the text."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL):
@@ -58,7 +56,6 @@ def by(program: str) -> list[str]:
 
 
 def in_a_pod(line: str) -> list[str]:
-    """Return what a kubectl command has a pod run."""
     words = shlex.split(line)
     return words[words.index("--") + 1 :] if "--" in words else []
 
@@ -80,7 +77,6 @@ def test_a_command_of_ours_exists(line: str) -> None:
 
 
 def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
-    """Return what a kubectl command names that is not there."""
     words = shlex.split(line)[1:]
     words = words[: words.index("--")] if "--" in words else words
     there = {KEDA, f"namespace/{NAMESPACE}"}
@@ -124,22 +120,11 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     for word in words[1:]:
         if word.startswith("--from=") and word.partition("=")[2] not in there:
             problems.append(word)
-        elif (
-            word.startswith("deploy/")
-            and word.endswith(".yaml")
-            and not (tools.ROOT / word).exists()
-        ):
+        elif re.fullmatch(r"deploy/.*\.yaml", word) and not (tools.ROOT / word).exists():
             problems.append(f"the file {word}")
-        elif (
-            re.fullmatch(r"[a-z]+/[\w-]+", word)
-            and not word.startswith("deploy/")
-            and word not in there
-        ):
+        elif re.fullmatch(r"(?!deploy/)[a-z]+/[\w-]+", word) and word not in there:
             problems.append(word)
-        elif (
-            re.fullmatch(r"[a-z]+=stream-dedup:.*", word)
-            and word.partition("=")[0] not in containers
-        ):
+        elif "=stream-dedup:" in word and word.partition("=")[0] not in containers:
             problems.append(f"the container of {word}")
     if words[0] == "exec" and "-- " not in line:
         problems.append("nothing to run")
@@ -151,8 +136,7 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
 
 
 def test_kubectl_names_what_is_there(manifests: list[rules.Manifest]) -> None:
-    """Verbs, namespace, files, resources and containers; names that are not in the manifests are
-    found."""
+    """Verbs, namespace, files, resources and containers; names that do not exist are found."""
     assert len(by("kubectl")) >= 10
 
     assert {line: wrong for line in by("kubectl") if (wrong := wrong_with(line, manifests))} == {}
@@ -167,7 +151,6 @@ VALUES = yaml.safe_load((tools.CHART / "values.yaml").read_text(encoding="utf-8"
 
 
 def has_value(path: str) -> bool:
-    """Return whether the chart has a value, as `index.volume.size`."""
     found = VALUES
     for step in path.split("."):
         if not isinstance(found, dict) or step not in found:
@@ -177,7 +160,6 @@ def has_value(path: str) -> bool:
 
 
 def wrong_with_helm(line: str) -> list[str]:
-    """Return what a helm command names that is not there."""
     words = shlex.split(line)
     problems = [] if words[1] in {"upgrade", "test", "rollback"} else [f"the verb {words[1]}"]
     given = dict(pairwise(words))
@@ -202,7 +184,6 @@ def test_helm_names_what_is_there() -> None:
 
 
 def test_make_targets_and_files_exist() -> None:
-    """What else the pages tell to type."""
     targets = set(re.findall(r"^([a-z-]+):", (tools.ROOT / "Makefile").read_text(), re.MULTILINE))
 
     assert {line.split()[1] for line in by("make")} <= targets
@@ -213,7 +194,6 @@ def test_make_targets_and_files_exist() -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_the_key_that_the_handbook_makes_is_one(tmp_path: Path) -> None:
-    """The command is run, and the program takes its file."""
     (line,) = by("openssl")
     subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True, timeout=20)
 
@@ -230,23 +210,17 @@ def test_settings_that_the_pages_name_exist() -> None:
 
 
 def test_the_runbook_is_typed_where_it_can_be() -> None:
-    """From the first steps after an alert on, no command of ours stands alone: it says in which pod
-    it runs."""
+    """From the first steps after an alert on, each command of ours says in which pod it runs."""
     text = PAGES[0].read_text(encoding="utf-8").partition("## First steps after an alert")[2]
     blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
 
     assert len(blocks) >= 8
-    assert [
-        line
-        for block in blocks
-        for line in block.splitlines()
-        if line.strip().startswith("$ stream-dedup")
-    ] == []
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    assert [line for line in lines if line.startswith("$ stream-dedup")] == []
 
 
 def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
-    """By the table of the handbook, with old files that a snapshot holds, and with as much free as
-    keeps the alert silent."""
+    """By the handbook's table, beside a snapshot's old files, with enough free for no alert."""
     memory = VALUES["index"]["resources"]["limits"]["memory"]
     claim = VALUES["index"]["volume"]["size"]
     table = PAGES[0].read_text(encoding="utf-8")
@@ -274,8 +248,7 @@ def figures(row: str) -> list[float]:
 
 
 def test_capacity_counts_what_fills_the_brokers() -> None:
-    """By the retention and the replicas of the topics' own files, and by the page's own
-    assumptions."""
+    """By the retention and replicas of the topics' own files, and by the page's assumptions."""
     page = (tools.ROOT / "docs" / "explanation" / "capacity.md").read_text(encoding="utf-8")
     section = page.partition("## Disk space on the brokers")[2].partition("\n## ")[0]
     specs = {

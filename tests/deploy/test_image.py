@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.broker_package.pinned import ROOTS
 from tests.deploy.tools import ROOT
 
@@ -22,10 +23,8 @@ ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/app.py", "
 
 def passes(*command: str | Path) -> bool:
     """Run a linter of this environment; return whether it is content."""
-    program, *arguments = map(str, command)
-    done = subprocess.run(
-        [BIN / program, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+    program, *arguments = command
+    done = programs.run([BIN / program, *arguments], code=None)
     print(done.stdout, done.stderr)
     return done.returncode == 0
 
@@ -40,8 +39,7 @@ def test_the_dockerfile_passes_hadolint(tmp_path: Path) -> None:
 
 
 def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
-    """Two stages, a user by number who is not root, compiled code made ahead, exec form; and the
-    limit is 220 MB."""
+    """Two stages, a user by number, compiled code made ahead, exec form, at most 220 MB."""
     text = (DEPLOY / "Dockerfile").read_text()
     last = text.rpartition("\nFROM ")[2]
 
@@ -54,17 +52,10 @@ def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
 
 
 def test_the_image_is_built_of_all_that_the_package_is() -> None:
-    """What pyproject.toml names reaches the builder and is copied; a file of it that is missing
-    there fails each build."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    named = {
-        "pyproject.toml",
-        "README.md",
-        *project["project"]["license-files"],
-        *wheel["packages"],
-    }
-    named |= {*wheel["force-include"], wheel["hooks"]["custom"]["path"]}
+    named = {"pyproject.toml", "README.md", *project["project"]["license-files"]}
+    named |= {*wheel["packages"], *wheel["force-include"], wheel["hooks"]["custom"]["path"]}
     before = (
         (DEPLOY / "Dockerfile").read_text().partition("pip install --no-cache-dir --no-deps .")[0]
     )
@@ -86,35 +77,21 @@ printf '%s\\n' "$*" >> "$ASKED"
 
 
 def build_release(folder: Path, told: str, **more: str) -> tuple[int, list[str]]:
-    """Run the script beside a stand-in for Docker, whose registry tells `told`; return its code and
-    what Docker was asked."""
+    """Run the script beside a stand-in for Docker; return its code and what Docker was asked."""
     folder.mkdir()
     docker = folder / "docker"
     docker.write_text(STAND_IN)
     docker.chmod(0o755)
-    environment = {
-        "PATH": f"{folder}:/usr/bin:/bin",
-        "ASKED": str(folder / "asked"),
-        "TOLD": told,
-        **more,
-    }
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "ASKED": str(folder / "asked"), "TOLD": told}
+    environment |= more
     script = DEPLOY / "build-release.sh"
-    done = subprocess.run(
-        [script, "here/dedup:1"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    return done.returncode, (folder / "asked").read_text().splitlines() if (
-        folder / "asked"
-    ).exists() else []
+    done = programs.run([script, "here/dedup:1"], code=None, env=environment)
+    asked = folder / "asked"
+    return done.returncode, asked.read_text().splitlines() if asked.exists() else []
 
 
 def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
-    """Every FROM takes the base as an argument; the script gives it by the digest that the registry
-    told, or that was given."""
+    """Every FROM takes the base as an argument: the registry's digest, or a given one."""
     text = (DEPLOY / "Dockerfile").read_text()
     (base,) = re.findall(r"^ARG BASE=(.+)$", text, re.MULTILINE)
     found = {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")}
@@ -133,8 +110,7 @@ def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> None:
-    """The official image of Python has none of its own library's, and nothing can be written where
-    ours runs."""
+    """The official image of Python has none of its library's, and nothing can be written there."""
     last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]
     before, _, _ = last.partition("\nENV ")
     found = re.search(r'^RUN /opt/stream-dedup/bin/python -c "([^"]+)"$', before, re.MULTILINE)
@@ -159,7 +135,6 @@ def pins(path: Path) -> set[str]:
 
 
 def test_one_version_of_kafka_everywhere() -> None:
-    """The local broker's jars and the README name the same release."""
     (version,) = {
         coordinate.rpartition(":")[2]
         for coordinate in ROOTS

@@ -79,7 +79,6 @@ BROKEN: dict[str, Callable[[list[Manifest]], None]] = {
 def test_a_rule_holds_and_notices(
     rule: Callable[[list[Manifest]], list[str]], manifests: list[Manifest]
 ) -> None:
-    """The manifests keep it; broken ones are noticed."""
     assert rule(manifests) == []
 
     broken = copy.deepcopy(manifests)
@@ -90,8 +89,6 @@ def test_a_rule_holds_and_notices(
 
 
 def peers_of(policies: list[Manifest], direction: str) -> list[Any]:
-    """Return who may come, or be gone to, by a set of policies; ports but for names and Kafka are
-    all the role's own."""
     side = {"ingress": "from", "egress": "to"}[direction]
     return [
         peer
@@ -102,8 +99,7 @@ def peers_of(policies: list[Manifest], direction: str) -> list[Any]:
 
 
 def test_people_and_nobody_else_come_to_the_console(manifests: list[Manifest]) -> None:
-    """By the namespaces that are labelled for it; beside them the toolbox. Out it goes to Kafka, to
-    names and to the index, whose policy lets it in."""
+    """Labelled namespaces and the toolbox come in; it goes out to Kafka, names and the index."""
     pods = {role: pod["metadata"]["labels"] for role, _, pod in rules.role_pods(manifests)}
     policies = list(rules.of_kind(manifests, "NetworkPolicy"))
     own = [one for one in policies if rules.selects(one["spec"]["podSelector"], pods["search"])]
@@ -154,8 +150,7 @@ JUDGING = ("_PLAN", "_SIMILARITY", "_RECIPE", "_WINDOW", "_MODE", "_LANGUAGES", 
 
 
 def test_every_setting_of_a_pod_differs_from_its_default(manifests: list[Manifest]) -> None:
-    """What is the default already is not stated, and what decides verdicts is the operator's
-    alone."""
+    """No default is stated, and what decides verdicts is the operator's alone."""
     stated = [
         (entry["name"], entry["value"])
         for _, pod in rules.pods(manifests)

@@ -1,5 +1,4 @@
-"""What a release is made of: one version in every file, notes, workflows whose commands exist,
-wheels with kernels."""
+"""What a release is made of: one version in every file, notes, workflows, wheels with kernels."""
 
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ import pytest
 import yaml
 
 from stream_dedup.domain.version import __version__
+from tests import programs
 from tests.deploy import rules, tools
 from tests.deploy.test_image import passes
 from tests.test_package import build, clean_python, run
@@ -35,7 +35,6 @@ SHELL = {"mkdir", "touch", "echo"}
 
 @pytest.fixture
 def release() -> ModuleType:
-    """The script of `make release-check`."""
     spec = importlib.util.spec_from_file_location("release", ROOT / "deploy" / "release.py")
     assert spec is not None
     assert spec.loader is not None
@@ -45,7 +44,6 @@ def release() -> ModuleType:
 
 
 def steps() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (workflow and job, step)."""
     for name, workflow in WORKFLOWS.items():
         for job, content in workflow["jobs"].items():
             yield from ((f"{name}: {job}", step) for step in content["steps"])
@@ -87,14 +85,9 @@ def test_the_notes_are_the_changelog_s(
     release: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of one version alone; on the release's page links lead to the files of its tag."""
-    monkeypatch.setattr(
-        release,
-        "sections",
-        lambda: {
-            "2.0.0, 2027-01-31": "- [New](docs/new.md#a) ([x](https://x.example))",
-            "1.0.0": "old",
-        },
-    )
+    new = "- [New](docs/new.md#a) ([x](https://x.example))"
+    sections = {"2.0.0, 2027-01-31": new, "1.0.0": "old"}
+    monkeypatch.setattr(release, "sections", lambda: sections)
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     assert release.notes("2.0.0") == "- [New](docs/new.md#a) ([x](https://x.example))\n"
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://forge.example")
@@ -107,8 +100,7 @@ def test_the_notes_are_the_changelog_s(
 
 
 def test_the_forge_takes_its_files(tmp_path: Path) -> None:
-    """By the schemas of workflows, of updates and of forms; a workflow with a misspelt key is
-    noticed."""
+    """By the schemas of workflows, updates and forms; a misspelt key is noticed."""
     for schema, files in (
         ("vendor.github-workflows", [*(GITHUB / "workflows").iterdir()]),
         ("vendor.dependabot", [GITHUB / "dependabot.yml"]),
@@ -125,8 +117,7 @@ def test_the_forge_takes_its_files(tmp_path: Path) -> None:
 
 
 def test_what_workflows_run_exists() -> None:
-    """Targets of the Makefile and scripts of ours, which a shell can read; jobs wait for jobs that
-    are there."""
+    """Targets and scripts that a shell can read; jobs wait for jobs that are there."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for where, step in steps():
         for command in re.split(r"&&|\n", step.get("run", "")):
@@ -150,9 +141,7 @@ def test_what_workflows_run_exists() -> None:
 
 
 def test_workflows_may_do_what_they_must() -> None:
-    """They read the repository, unless a job says more; an identity is for jobs that sign or
-    publish; what an action is cannot be changed under us: each is named by one commit, with its
-    version for people and for dependabot."""
+    """Only jobs that sign or publish have an identity; each action is named by one commit."""
     for name, workflow in WORKFLOWS.items():
         assert workflow["permissions"] == {"contents": "read"}, name
         having = {
@@ -201,22 +190,13 @@ def test_the_supported_versions_are_those_that_are_tried(
 
 
 def typed(folder: Path, script: str, *arguments: str, **answers: str) -> list[str]:
-    """Run a script with stand-ins for the programs that it calls; return what those were called
-    with."""
+    """Run a script with stand-ins for the programs that it calls; return what called them."""
     for name, answer in answers.items():
         program = folder / name
         program.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\n{answer}\n')
         program.chmod(0o755)
     environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
-    done = subprocess.run(
-        [ROOT / "deploy" / script, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    programs.run([ROOT / "deploy" / script, *arguments], env=environment)
     return (folder / "called").read_text().splitlines()
 
 
@@ -224,21 +204,13 @@ def typed(folder: Path, script: str, *arguments: str, **answers: str) -> list[st
 def test_the_image_gets_one_name_and_a_signature(
     version: str, is_latest: bool, tmp_path: Path
 ) -> None:
-    """Of both architectures, by their digests; a candidate is not what people get who name no
-    version."""
+    """Of both architectures, by their digests; a candidate does not become `latest`."""
     digests = tmp_path / "digests"
     digests.mkdir()
     for letter in "ab":
         (digests / (letter * 64)).touch()
-    made, _, signed = typed(
-        tmp_path,
-        "publish-image.sh",
-        "r.example/i",
-        version,
-        str(digests),
-        docker=f"echo sha256:{'c' * 64}",
-        cosign="",
-    )
+    asked = ("publish-image.sh", "r.example/i", version, str(digests))
+    made, _, signed = typed(tmp_path, *asked, docker=f"echo sha256:{'c' * 64}", cosign="")
 
     assert f"--tag r.example/i:{version}" in made
     assert ("--tag r.example/i:latest" in made) == is_latest

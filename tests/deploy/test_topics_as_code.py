@@ -54,20 +54,9 @@ def valid(found: headers.Headers, schema: dict[str, Any] = HEADERS) -> bool:
 def of(reason: Reason) -> headers.Headers:
     kept = Representative(PLACE, b"https://a.example/1", 1_740_808_800_000)
     is_copy = reason.verdict is not None and reason.verdict.value == "duplicate"
-    return headers.of_verdict(
-        PLACE,
-        "words:128:a:b",
-        b"0" * 32,
-        Judgement(
-            reason,
-            LogPlace(8812, 17),
-            distance=9,
-            of=kept if is_copy else None,
-            similarity=70,
-            copies=17,
-            better=BetterRule.NEWEST,
-        ),
-    )
+    more = {"distance": 9, "similarity": 70, "copies": 17, "better": BetterRule.NEWEST}
+    judged = Judgement(reason, LogPlace(8812, 17), of=kept if is_copy else None, **more)
+    return headers.of_verdict(PLACE, "words:128:a:b", b"0" * 32, judged)
 
 
 def dead() -> headers.Headers:
@@ -103,14 +92,8 @@ def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
     written = of(reason)
 
     assert valid(written)
-    assert valid(
-        [
-            *headers.escape_source_headers(
-                [("content-type", b"text/html"), ("dedup.verdict", b"forged")]
-            ),
-            *written,
-        ]
-    )
+    came: headers.Headers = [("content-type", b"text/html"), ("dedup.verdict", b"forged")]
+    assert valid([*headers.escape_source_headers(came), *written])
     assert not valid([*written, ("dedup.of.nothing", b"1")])
     assert not valid(
         [(name, b"other" if name == headers.VERDICT else value) for name, value in written]
@@ -119,8 +102,7 @@ def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
 
 
 def test_the_headers_of_a_dead_letter_are_valid() -> None:
-    """As the code writes them, and with the size of a value that was cut; a stage of another name
-    is not."""
+    """As the code writes them, also of a value that was cut; a stage of another name is not."""
     found = set(HEADERS["$defs"]["dlq.documents"]["properties"]["dedup.error.stage"]["enum"])
     assert found == set(get_args(Stage))
     assert valid(dead())
@@ -137,7 +119,6 @@ def test_the_headers_of_a_dead_letter_are_valid() -> None:
 
 
 def test_a_host_signal() -> None:
-    """What the contract names is required; a ratio above one is refused."""
     signal = {
         "host": "a.example",
         "documents": 1200,

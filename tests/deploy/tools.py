@@ -1,10 +1,8 @@
-"""The real helm and promtool, kept in the user's cache directory; `make deploy-tools` fetches them
-ahead, `make manifests` writes `deploy/manifests.yaml`.
+"""The real helm and promtool; `make deploy-tools` fetches them, `make manifests` uses helm.
 
-Invariants: a program on the path of the same major version is used. Otherwise helm is built by Go
-from the module proxy at the version of `deploy/tools/go.mod`, and Go checks every module against
-the `go.sum` beside it, and promtool is Debian's, taken from its signed package without installing
-it. What is missing is a `MissingToolError` whose sentence says why.
+A program on the path of the same major version is used. Otherwise Go builds helm at the version of
+`deploy/tools/go.mod`, checked against its `go.sum`, and promtool is Debian's, from its signed
+package. What is missing is a `MissingToolError` whose sentence says why.
 """
 
 from __future__ import annotations
@@ -19,6 +17,8 @@ from pathlib import Path
 
 import platformdirs
 from filelock import FileLock
+
+from tests import programs
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = ROOT / "deploy" / "tools"
@@ -49,15 +49,8 @@ def _run(
     folder: Path | None = None,
 ) -> None:
     try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=_MINUTES_MAX * 60,
-            check=False,
-        )
+        seconds = _MINUTES_MAX * 60
+        done = programs.run(command, code=None, seconds=seconds, env=environment, cwd=folder)
     except subprocess.TimeoutExpired as error:
         raise MissingToolError(f"{what} took more than {_MINUTES_MAX} minutes") from error
     if done.returncode:
@@ -99,9 +92,7 @@ def helm() -> Path:
     """Return the path of helm: one that is installed, if it says that it is version 3, or ours."""
     found = shutil.which("helm")
     if found is not None:
-        done = subprocess.run(
-            [found, "version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = programs.run([found, "version"], code=None)
         if re.search(r"\bv3\.\d", done.stdout):
             return Path(found)
     return _build_helm()
@@ -125,14 +116,8 @@ def promtool() -> Path:
         for name in ("state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         # With lists and cache of its own, apt changes nothing on the machine and needs no root.
-        own = [
-            "-o",
-            f"Dir::State={folder / 'state'}",
-            "-o",
-            f"Dir::Cache={folder / 'cache'}",
-            "-o",
-            "APT::Sandbox::User=",
-        ]
+        state, cache = f"Dir::State={folder / 'state'}", f"Dir::Cache={folder / 'cache'}"
+        own = ["-o", state, "-o", cache, "-o", "APT::Sandbox::User="]
         _run(["apt-get", *own, "update"], "reading Debian's package lists")
         _run(
             ["apt-get", *own, "download", "prometheus"],
@@ -150,15 +135,9 @@ def promtool() -> Path:
 
 
 def template(*arguments: str, release: str = "stream-dedup") -> subprocess.CompletedProcess[str]:
-    """Run `helm template` on the chart."""
     fixed = ("--namespace", "stream-dedup", "--kube-version", "1.35.0")
-    return subprocess.run(
-        [str(helm()), "template", release, str(CHART), *fixed, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    command = [helm(), "template", release, CHART, *fixed, *arguments]
+    return programs.run(command, code=None)
 
 
 def manifests() -> str:
