@@ -30,8 +30,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Make what several processes would each make for themselves: the kernels that this machine
-    lacks, and a broker."""
+    """Make kernels and a broker once, which several processes would each make."""
     is_controller = not hasattr(session.config, "workerinput")
     if is_controller and getattr(session.config.option, "numprocesses", None):
         halves = ("compile_kernels.use_fingerprints()", "compile_kernels.use_index()")
@@ -62,8 +61,6 @@ def _start_broker(config: pytest.Config) -> None:
 
 
 def _record_classes(config: pytest.Config) -> None:
-    """Have the brokers of this run and of the next ones start sooner, from what is recorded beside
-    the tests."""
     from tests.broker_package import archive
 
     archive.use()
@@ -79,7 +76,6 @@ def _record_classes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process where the broker is that all share."""
     node.workerinput[BROKER] = node.config.stash.get(SHARED_BROKER, None)
 
 
@@ -127,7 +123,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly what was not proved."""
     missing = [
         report
         for report in terminalreporter.stats.get("skipped", [])
@@ -159,8 +154,7 @@ def _logging_as_it_was() -> Iterator[None]:
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of a real Apache Kafka: the one named by BROKER, or one of our own for this
-    run."""
+    """The address of a real Apache Kafka: the one named by BROKER, or one of our own."""
     given = os.environ.get(BROKER) or getattr(request.config, "workerinput", {}).get(BROKER)
     if given:
         yield given

@@ -1,8 +1,4 @@
-"""Runs the Python examples of Markdown pages, as doctest does; also as a program, with the package
-that is installed.
-
-python examples.py PAGE...
-"""
+"""Runs the Python examples of Markdown pages, as doctest does: `python examples.py PAGE...`."""
 
 from __future__ import annotations
 
@@ -13,8 +9,7 @@ from pathlib import Path
 
 
 def run(page: Path) -> tuple[int, int, str]:
-    """Return (failed, tried, what was said) of the examples of a page, run one after another in one
-    namespace."""
+    """Return (failed, tried, what was said) of the examples of a page, in one namespace."""
     text = page.read_text(encoding="utf-8")
     # What is no example becomes empty lines, so that a failure names the page's own line.
     kept: list[str] = []

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import multiprocessing
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +39,7 @@ from stream_dedup.files.offline import OfflineDocument, judge_documents
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.store import RocksStore
 from stream_dedup.log.records import DOCUMENTS_MAX
+from tests import programs
 from tests.examples import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
@@ -65,8 +65,7 @@ def test_every_public_name_is_there_and_on_the_page() -> None:
 
 
 def test_importing_is_cheap_and_needs_no_kafka() -> None:
-    """Importing the package loads nothing; using the core loads neither Kafka's client nor, in
-    memory, RocksDB."""
+    """Importing loads nothing; the core loads neither Kafka's client nor, in memory, RocksDB."""
     code = (
         "import sys, stream_dedup\n"
         "heavy = ('numpy', 'numba', 'pydantic', 'confluent_kafka', 'rocksdict', 'rich')\n"
@@ -78,53 +77,38 @@ def test_importing_is_cheap_and_needs_no_kafka() -> None:
         "sys.modules])\n"
     )
 
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
+    ended = programs.run([sys.executable, "-c", code], seconds=120)
 
     assert ended.stdout.splitlines() == ["[]", "[]"]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None:
-    """However the documents are grouped, as texts or as prints, also over restarts, the answers are
-    those of `check`."""
+    """However documents are grouped, as texts or prints, over restarts: those of `check`."""
     dice = random.Random(7)
     pages = mini_crawl(3, 200)
-    expected = list(
-        judge_documents(
-            [
-                OfflineDocument(page.id.encode(), page.text, site=site_of(page.id.encode()))
-                for page in pages
-            ],
-            Recipe(),
-            parse("bands"),
-        )
-    )
+    documents = [
+        OfflineDocument(page.id.encode(), page.text, site=site_of(page.id.encode()))
+        for page in pages
+    ]
+    expected = list(judge_documents(documents, Recipe(), parse("bands")))
     path = tmp_path / "index" if on_disk else None
     index = Index(path)
     found: list[Answer] = []
     while len(found) < len(pages):
         part = pages[len(found) : len(found) + dice.randint(1, 40)]
         found += index.add_many(
-            [
-                (page.id, fingerprint(page.text) if dice.random() < 0.3 else page.text)
-                for page in part
-            ]
+            (page.id, fingerprint(page.text) if dice.random() < 0.3 else page.text) for page in part
         )
         if on_disk and dice.random() < 0.3:
             index.close()
             index = Index(path)
     index.close()
 
+    kept = [None if one.kept_id is None else one.kept_id.decode() for one in expected]
     told = [
-        (
-            one.reason.label,
-            one.distance,
-            None if one.kept_id is None else one.kept_id.decode(),
-            one.fingerprint,
-        )
-        for one in expected
+        (one.reason.label, one.distance, of, one.fingerprint)
+        for one, of in zip(expected, kept, strict=True)
     ]
     assert [
         (one.reason, one.distance, one.duplicate_of, None if one.print.is_empty else one.print.hex)
@@ -198,8 +182,7 @@ def test_prints_tell_how_alike_texts_are() -> None:
 
 
 def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
-    """In `dedup` and in an index, which keeps it; a match says how alike it is. What cannot be
-    asked for is refused."""
+    """In `dedup` and in an index, which keeps it; what cannot be asked for is refused."""
     words = [f"word{number}" for number in range(200)]
     one = " ".join(words)
     other = " ".join([*words[:60], *(f"other{number}" for number in range(10)), *words[70:]])
@@ -269,17 +252,11 @@ def test_an_index_that_cannot_be_opened_names_the_argument(tmp_path: Path) -> No
 def test_an_index_on_a_path_judges_by_what_is_asked_later(
     tmp_path: Path, asked: dict[str, Any]
 ) -> None:
-    """Another similarity or plan holds from then on, over what is kept: by its predicate, the
-    earliest one that is near is named."""
+    """Over what is kept, by the plan's predicate; the earliest near one is named."""
     words = [f"word{number}" for number in range(200)]
+    others = [f"other{number}" for number in range(45)]
     texts = [
-        " ".join(
-            [
-                *words[:100],
-                *(f"other{number}" for number in range(changed)),
-                *words[100 + changed :],
-            ]
-        )
+        " ".join([*words[:100], *others[:changed], *words[100 + changed :]])
         for changed in (0, 2, 6, 12, 20, 30, 45)
     ]
     with Index(tmp_path / "a", similarity=1) as index:
@@ -329,8 +306,7 @@ def test_a_plan_is_made_of_its_name_as_a_recipe_is() -> None:
 
 
 def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
-    """Ids in their order, also after it was opened again; what was removed is not found any more,
-    and may come again."""
+    """Ids in their order, also opened again; what was removed may come again."""
     pages = [
         (f"page {number}", " ".join(f"word{number * 7 + place}" for place in range(40)))
         for number in range(0, 90, 9)
@@ -363,8 +339,7 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_a_closed_index_says_so(tmp_path: Path, on_disk: bool) -> None:
-    """In one sentence, whatever it is asked; only what it is can still be shown, and closing it
-    again does nothing."""
+    """In one sentence, whatever it is asked; closing it again does nothing."""
     index = Index(tmp_path / "a" if on_disk else None)
     index.add("1", LONG)
     index.close()
@@ -485,7 +460,6 @@ ODD += [[one] for one in ODD] + [{"text": one} for one in ODD] + [{"text": [one]
 def test_an_argument_of_any_kind_is_taken_or_refused_in_a_sentence(
     use: Callable[[Any], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other error than ours comes of any argument, whatever it is."""
     monkeypatch.chdir(tmp_path)
     ended = {}
     for value in ODD:
@@ -500,8 +474,7 @@ def test_an_argument_of_any_kind_is_taken_or_refused_in_a_sentence(
 
 
 def test_many_documents_are_added_or_none(tmp_path: Path) -> None:
-    """One bad row, however late, leaves the index as it was and is named; the same rows without it
-    are then judged as new."""
+    """A bad row, however late, is named and leaves the index as it was."""
     rows: list[tuple[str, object]] = [(page.id, page.text) for page in mini_crawl(5, 3000)]
     bad = [*rows[:2500], ("bad", None), *rows[2500:]]
     foreign = [
@@ -520,8 +493,6 @@ def test_many_documents_are_added_or_none(tmp_path: Path) -> None:
 
 
 class Column:
-    """A column of a library that calls its method so."""
-
     def __init__(self, method: str, values: list[object]) -> None:
         setattr(self, method, lambda: values)
 
@@ -545,8 +516,7 @@ def test_columns_are_added_as_rows_are(method: str) -> None:
 
 
 def test_a_page_has_the_text_that_is_judged(tmp_path: Path) -> None:
-    """As `check` and `dedup` take it from a file, of bytes in the encoding that the server names;
-    also in a forked process."""
+    """Of bytes in the encoding that the server names; also in a forked process."""
     menu = "".join(f"<li><a href='/{n}'>Größe {n}</a></li>" for n in range(40))
     page = f"<body><nav><ul>{menu}</ul></nav><article><p>{LONG} größer</p></article></body>"
     (tmp_path / "a.html").write_text(page)
@@ -565,7 +535,6 @@ def test_a_page_has_the_text_that_is_judged(tmp_path: Path) -> None:
 
 
 def test_help_is_of_the_function() -> None:
-    """No module of the package has a public function's name, whatever was imported before."""
     assert inspect.isfunction(stream_dedup.fingerprint)
     folder = Path(stream_dedup.__file__).parent
     assert not [

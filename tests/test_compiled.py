@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ import stream_dedup
 from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_prints
 from stream_dedup.kernels import compiled
 from stream_dedup.kernels.interrupts import delayed_interrupts
+from tests import programs
 from tests.fingerprinting import reference
 
 SOURCE = Path(stream_dedup.__file__).parent / "fingerprinting" / "prints.py"
@@ -72,9 +72,7 @@ def test_kernels_are_kept_in_a_place_that_nobody_else_writes_to(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Cache files are pickles. A place open to others, or a link to elsewhere, is passed over;
-    without a home (a read-only root with a writable /tmp) a private folder in /tmp serves; where
-    nothing can be written there is no cache, and no error."""
+    """Cache files are pickles, so a place open to others is passed over; without one: no cache."""
     kernels = tmp_path / place / "kernels"
     if place.startswith("named"):
         monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", str(kernels.parent))
@@ -98,8 +96,7 @@ def test_kernels_are_kept_in_a_place_that_nobody_else_writes_to(
 def test_changed_sources_get_another_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kernel made from another version of any module that its own imports, also by way of others,
-    is not found again."""
+    """Of any module that the kernel's own imports, also by way of others."""
     package = tmp_path / "stream_dedup"
     shutil.copytree(
         Path(stream_dedup.__file__).parent,
@@ -119,13 +116,8 @@ def test_changed_sources_get_another_directory(
             file.write("\n")
         changed[name], before = digest() != before, digest()
 
-    assert changed == {
-        "prints": True,
-        "tokens": True,
-        "jieba_data": True,
-        "recipe": False,
-        "normalise": False,
-    }
+    imported = dict.fromkeys(("prints", "tokens", "jieba_data"), True)
+    assert changed == imported | {"recipe": False, "normalise": False}
 
 
 # Makes a fingerprint as a role does, or only a hash, which is compiled sooner; and tells what
@@ -153,25 +145,16 @@ print(json.dumps({"made": made, "loaded": done.loaded, "compiled": done.compiled
 HASH = reference.sip_hash(bytes(3), 1, 2)
 
 
-def ended(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=False, **more
-    )
-
-
 def run(
     what: str, nowhere: Path, shipped: Path | str = "", **environment: str
 ) -> tuple[dict[str, object], str]:
-    """Run a process whose home and temporary directory cannot be written to; return what it
-    printed, and its log."""
+    """Run a process that cannot write its home or temporary folder; return its output and log."""
     kept = {
         name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}
     }
     around = {**kept, "XDG_CACHE_HOME": str(nowhere), **environment}
-    done = ended(
-        "-c", _CHILD, str(shipped), str(nowhere), what, env=around, cwd=Path(__file__).parents[1]
-    )
-    assert done.returncode == 0, done.stderr
+    line = [sys.executable, "-c", _CHILD, shipped, nowhere, what]
+    done = programs.run(line, seconds=900, env=around, cwd=Path(__file__).parents[1])
     result: dict[str, object] = json.loads(done.stdout)
     return result, done.stderr
 
@@ -186,10 +169,9 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all kernels, made by the command."""
     folder = tmp_path_factory.mktemp("ahead")
-    done = ended("-m", "stream_dedup", "compile", "--to", str(folder), "--json")
-    assert done.returncode == 0, done.stderr
+    line = [sys.executable, "-m", "stream_dedup", "compile", "--to", folder, "--json"]
+    done = programs.run(line, seconds=900)
     result = json.loads(done.stdout)
     assert result["directory"] == str(folder / "kernels")
     assert result["compiled"] >= result["kernels"] > 30
@@ -201,8 +183,7 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.thorough
 def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
-    """With no place for machine code a kernel is compiled for the process alone, which is said
-    once, and works."""
+    """A kernel is compiled for the process alone, which is said once."""
     result, log = run("hash", nowhere)
 
     assert result == {"made": HASH, "loaded": 0, "compiled": 1}
@@ -215,8 +196,7 @@ def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("place", ["STREAM_DEDUP_CACHE_DIR", "shipped"])
 def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, nowhere: Path) -> None:
-    """On a read-only root, without a home, no preset compiles or writes anything, and the print is
-    the same."""
+    """On a read-only root, without a home, no preset compiles or writes anything."""
     made = Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"])
     files = sorted(ahead.rglob("*"))
     for file in files:
@@ -237,8 +217,7 @@ def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, now
 def test_kernels_that_do_not_fit_are_not_used(
     what: str, ahead: Path, nowhere: Path, tmp_path: Path
 ) -> None:
-    """Made from other sources, cut short or writable by others: compiled in memory instead, said
-    once, same print."""
+    """They are compiled in memory instead, which is said once."""
     shipped = tmp_path / "shipped"
     shutil.copytree(ahead / "kernels", shipped)
     for folder in [shipped, *shipped.iterdir()]:
@@ -259,8 +238,7 @@ def test_kernels_that_do_not_fit_are_not_used(
 
 @pytest.mark.thorough
 def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) -> None:
-    """With a place to write the first start says that it compiles and where it keeps it, and the
-    second only loads."""
+    """The first start says what it compiles and where it keeps it; the second only loads."""
     first, log = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
     second, quiet = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
 
@@ -271,9 +249,9 @@ def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) 
 
 
 def test_the_command_names_a_folder_that_cannot_be_written_to(nowhere: Path) -> None:
-    done = ended("-m", "stream_dedup", "compile", "--to", str(nowhere))
+    line = [sys.executable, "-m", "stream_dedup", "compile", "--to", nowhere]
+    done = programs.run(line, code=78)
 
-    assert done.returncode == 78
     assert "The kernels cannot be stored in" in done.stderr
 
 
@@ -285,7 +263,6 @@ def _first_of(pair: tuple[np.ndarray, np.ndarray], row: int) -> int:
 
 @pytest.fixture
 def _unkept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of a test are compiled for it alone."""
     monkeypatch.setattr(compiled, "_kernels", [])
     monkeypatch.setattr(compiled, "_CodeCache", lambda _: NullCache())
 
@@ -297,8 +274,7 @@ def _unkept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_kernels_that_make_arrays_count_references(
     make: Callable[[Any], Any], counts: bool
 ) -> None:
-    """Counting who uses an array, at each call between kernels, takes longer than most of what is
-    done with it."""
+    """Counting who uses an array takes longer than most of what is done with it."""
     inner = make(_first_of)
 
     def total(pair: tuple[np.ndarray, np.ndarray]) -> int:
@@ -330,8 +306,7 @@ def test_a_kernel_that_makes_an_array_is_refused() -> None:
 def test_a_program_without_a_log_hears_of_the_first_call(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A notebook that waits for kernels is told on standard error; a role that has a log, there,
-    and not as a warning."""
+    """On standard error; a role has a log, and it is no warning there."""
     say = compiled._log_compiling.__wrapped__
     alone = logging.Logger("alone")  # noqa: LOG001 - without the handlers of pytest
     monkeypatch.setattr(compiled, "_logger", alone)

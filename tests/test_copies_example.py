@@ -1,5 +1,4 @@
-"""The consumer of docs/how-to/copies.md keeps what the headers of `duplicates` say, in any order of
-partitions."""
+"""The consumer of docs/how-to/copies.md keeps what headers say, in any order of partitions."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ def struck(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_only_the_step_and_count_that_were_named(
     struck: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The third time, with two batches in flight; other steps and emptier moments do not count, and
-    it strikes once."""
+    """Once, the third time with two batches in flight; other steps do not count."""
     points = Failpoints("worker.flushed:3")
     for in_flight in (1, 2, 1, lambda: 2):
         points.hit("worker.flushed", in_flight)

@@ -41,7 +41,6 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def settings(page: str) -> list[Settings]:
-    """Return the settings of each shell block."""
     found = []
     for block in blocks(page, "shell"):
         pairs = [line.removeprefix("export ").split("=", 1) for line in block.splitlines()]
@@ -60,8 +59,7 @@ def test_every_block_can_be_read(page: str) -> None:
 
 
 def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
-    """Of each block that people paste: names, options, and how many arguments a command takes. None
-    is run."""
+    """Names, options and the number of arguments; none is run."""
     pages = [
         ROOT / "README.md",
         *(path for name in ("docs", "deploy", "topics") for path in (ROOT / name).rglob("*.md")),
@@ -105,8 +103,7 @@ def test_every_command_named_in_a_symptom_s_row_exists() -> None:
 def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its class is run; what it sends is decoded with the page's first settings; what Kafka answers
-    is counted and logged."""
+    """The page's settings decode what it sends; Kafka's answers are counted and logged."""
     sent: list[tuple[str, bytes, bytes]] = []
     answers: list[Callable[[str | None, object], None]] = []
 

@@ -17,20 +17,8 @@ PACKAGE = Path(stream_dedup.__file__).parent
 
 # The packages, from the lowest layer up: a package imports only those below it, so no two import
 # each other.
-BELOW_THE_ROLES = (
-    "domain",
-    "kernels",
-    "fingerprinting",
-    "settings",
-    "log",
-    "inputs",
-    "kafka",
-    "index",
-    "preflight",
-    "serving",
-)
-BELOW_THE_ROLES += ("orders", "audit", "files")
-CORE = (*BELOW_THE_ROLES, "worker", "indexer")
+CORE = ("domain", "kernels", "fingerprinting", "settings", "log", "inputs", "kafka", "index")
+CORE += ("preflight", "serving", "orders", "audit", "files", "worker", "indexer")
 # What is derived from public headers and topics: the core imports none of it.
 DERIVED = ("insights", "console", "search")
 LAYERS = (*CORE, *DERIVED, "broker", "loading", "demo", "cli")
@@ -47,17 +35,9 @@ ONLY = {
     "faust": {"insights/app.py"},
     "jieba": {"fingerprinting/jieba_data.py", "fingerprinting/variants/keywords.py"},
     "msgspec": {"index/snapshot.py", "inputs/decoder.py", "inputs/fields.py", "inputs/columnar.py"},
-    "pyarrow": {
-        "inputs/columnar.py",
-        "files/columns.py",
-        "files/datasets.py",
-        "files/parts.py",
-        "files/rows.py",
-    },
-    "xxhash": {
-        "index/storage/table_files.py",
-        "log/records.py",
-    },
+    "pyarrow": {"inputs/columnar.py"}
+    | {f"files/{name}.py" for name in ("columns", "datasets", "parts", "rows")},
+    "xxhash": {"index/storage/table_files.py", "log/records.py"},
     "resiliparse": {"inputs/html_child.py"},
     "webencodings": {"inputs/charset.py"},
     "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
@@ -77,43 +57,21 @@ ONLY = {
     "tantivy": {"search/texts.py"},
 }
 
+ORDERS = ("forget", "release", "rewind", "seed")
+PAGES = ("values", "recent_decisions", "pictures", "rendering", "access", "sources", "pages")
+PAGES += ("source_calls", "app")
 # What the layers alone would allow: a file, or all files of a package, and what it may not import.
 APART = {
-    "audit/": (
-        "index",
-        "fingerprinting",
-        "settings",
-        "kafka",
-    ),  # a second implementation of the rules, or it proves nothing
-    "worker/flow.py": (
-        "kafka",
-        "settings",
-        "serving",
-    ),  # a state machine without Kafka, clock or thread
+    # A second implementation of the rules, or it proves nothing.
+    "audit/": ("index", "fingerprinting", "settings", "kafka"),
+    # A state machine without Kafka, clock or thread.
+    "worker/flow.py": ("kafka", "settings", "serving"),
     "files/": ("kafka", "serving"),  # the core for programs of their own
-    "orders/forget.py": ("kafka", "settings"),
-    "orders/release.py": ("kafka", "settings"),
-    "orders/rewind.py": ("kafka", "settings"),
-    "orders/seed.py": ("kafka", "settings"),
-    "demo/crawl.py": (
-        "fingerprinting",
-        "index",
-    ),  # the truth about the crawl is not that of the filter
+    **{f"orders/{name}.py": ("kafka", "settings") for name in ORDERS},
+    # The truth about the crawl is not that of the filter.
+    "demo/crawl.py": ("fingerprinting", "index"),
     "demo/score.py": ("fingerprinting", "index"),
-    **{
-        f"console/{name}.py": ("kafka", "settings", "serving", "index", "log")
-        for name in (
-            "values",
-            "recent_decisions",
-            "pictures",
-            "rendering",
-            "access",
-            "sources",
-            "pages",
-            "source_calls",
-            "app",
-        )
-    },
+    **{f"console/{name}.py": ("kafka", "settings", "serving", "index", "log") for name in PAGES},
     "indexer/": ("fingerprinting", "worker"),
     "index/": ("fingerprinting", "kafka", "settings"),
     "index/tables/": ("log",),
@@ -125,7 +83,6 @@ USES_THE_INDEX = ("audit/replay.py", "audit/live.py")
 
 
 def imports(path: Path) -> set[str]:
-    """Return the full names of all modules that a file imports, wherever in the file."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -136,8 +93,6 @@ def imports(path: Path) -> set[str]:
 
 
 def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, Any]]:
-    """Give each part of the package's code that is of some kind, with the file that it stands
-    in."""
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
         yield from (
@@ -149,7 +104,6 @@ def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, Any]]:
 
 @cache  # not at import: every process of a run imports this file, and one or two run its tests
 def imports_of_files() -> dict[str, set[str]]:
-    """Return what each file of the package imports."""
     return {path.relative_to(PACKAGE).as_posix(): imports(path) for path in PACKAGE.rglob("*.py")}
 
 
@@ -215,7 +169,6 @@ def test_a_command_module_states_its_options_and_prints() -> None:
 
 
 def test_every_file_is_in_a_package() -> None:
-    """Beside the packages there are the package's public names and its program."""
     places = {name.split("/")[0] for name in imports_of_files()}
 
     assert places == {*LAYERS, "__init__.py", "__main__.py"}
@@ -223,8 +176,7 @@ def test_every_file_is_in_a_package() -> None:
 
 @pytest.mark.parametrize("place", sorted(APART))
 def test_what_is_apart_stays_apart(place: str) -> None:
-    """Pure files know nothing of Kafka, stores and settings; the checker knows nothing of what it
-    checks."""
+    """Pure files know no Kafka, stores or settings; the checker not what it checks."""
     imported = imports_of_files()
     files = [name for name in imported if name.startswith(place) and name not in USES_THE_INDEX]
     assert files, f"there is no {place}"
@@ -261,33 +213,16 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 # otherwise run code. numba's machine code is kept as pickles; that module loads them from folders
 # of this user's own only (tests/test_compiled.py).
 NO_PICKLES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "kernels" / "compiled.py"})
-CODECS_THAT_RUN_CODE = {
-    "pickle",
-    "cPickle",
-    "_pickle",
-    "shelve",
-    "marshal",
-    "joblib",
-    "dill",
-    "cloudpickle",
-    "jsonpickle",
-}
+CODECS_THAT_RUN_CODE = {"pickle", "cPickle", "_pickle", "cloudpickle", "jsonpickle"}
+CODECS_THAT_RUN_CODE |= {"shelve", "marshal", "joblib", "dill"}
 
 
 def pickles(path: Path) -> set[str]:
-    """Return what a file runs code by: the codecs that it imports, and `allow_pickle` that it
-    passes as anything but False."""
-    calls = [
-        node
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
-    ]
+    """Return the codecs that run code which a file imports, and `allow_pickle` if not False."""
+    found = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    calls = [node for node in found if isinstance(node, ast.Call)]
     given = [word.value for call in calls for word in call.keywords if word.arg == "allow_pickle"]
-    allowing = {
-        "allow_pickle"
-        for value in given
-        if not (isinstance(value, ast.Constant) and value.value is False)
-    }
+    allowing = {"allow_pickle" for value in given if ast.unparse(value) != "False"}
     return {name.partition(".")[0] for name in imports(path)} & CODECS_THAT_RUN_CODE | allowing
 
 

@@ -22,17 +22,8 @@ def read(chance: random.Random, count: int) -> list[Message]:
             continue
         key, value = chance.choice([None, b"", b"k"]), chance.choice([None, b"", b"v" * at])
         given = [("a", b"%d" % at)] if chance.random() < 0.3 else []
-        found.append(
-            Message(
-                "documents",
-                chance.randrange(3),
-                at,
-                key,
-                value,
-                chance.choice([None, 0, 7 + at]),
-                given,
-            )
-        )
+        part, time_ms = chance.randrange(3), chance.choice([None, 0, 7 + at])
+        found.append(Message("documents", part, at, key, value, time_ms, given))
     return found
 
 

@@ -1,5 +1,4 @@
-"""The package as users get it: built from the sdist, installed into a clean environment, and used
-there."""
+"""The package as users get it: built from the sdist, installed into a clean environment."""
 
 from __future__ import annotations
 
@@ -21,30 +20,22 @@ import pytest
 
 from stream_dedup import __version__
 from stream_dedup.domain import extras
+from tests import programs
 
 ROOT = Path(__file__).parent.parent
-KEPT = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "TMPDIR",
-    "XDG_CACHE_HOME",
-    "STREAM_DEDUP_CACHE_DIR",
-)
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "STREAM_DEDUP_CACHE_DIR")
 
 
 def build(source: Path, target: Path, kind: str) -> Path:
-    """Build a wheel or an sdist with the backend that pyproject.toml names, without asking any
-    registry; return it."""
+    """Build a wheel or an sdist with the backend of pyproject.toml, without any registry."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    programs.run(command, seconds=120, cwd=source)
     (found,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return found
 
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpack an sdist and return its folder."""
     folder = tmp_path_factory.mktemp("sdist")
     # By the system's tar: Python's asks for a filter from 3.12 on, and 3.11.2, which Debian has,
     # knows none.
@@ -63,8 +54,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def clean_python(wheel: Path, folder: Path) -> Path:
-    """Return the interpreter of a clean environment with the wheel; its libraries are those of this
-    environment."""
+    """Return the interpreter of a clean environment with the wheel and this one's libraries."""
     has_pip = (
         importlib.util.find_spec("pip") is not None
     )  # then it works for the other, which need not unpack its own
@@ -75,17 +65,9 @@ def clean_python(wheel: Path, folder: Path) -> Path:
         if has_pip
         else [str(found), "-m", "pip"]
     )
-    install = [
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--disable-pip-version-check",
-        str(wheel),
-    ]
-    subprocess.run([*pip, *install], check=True, timeout=120)
-    asked = [str(found), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    where = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=60)
+    install = ("install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
+    programs.run([*pip, *install, wheel], seconds=120)
+    where = programs.run([found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
     # Paths in a .pth file come after the environment's own, and .pth files there are not followed:
     # not the sources' one.
     Path(where.stdout.strip(), "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -94,22 +76,12 @@ def clean_python(wheel: Path, folder: Path) -> Path:
 
 def run(python: Path, folder: Path, *arguments: str, **around: str) -> str:
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | around
-    ended = subprocess.run(
-        [str(python), "-I", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    line = [python, "-I", *arguments]
+    return programs.run(line, seconds=300, cwd=folder, env=environment).stdout
 
 
 def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
-    """Whoever packages it can run the tests: all that is tracked is there but what only this
-    repository's CI needs."""
+    """All that is tracked is there but what only this repository's CI needs."""
     for name in (
         "tests/conftest.py",
         "tests/golden/fingerprints.json",
@@ -132,17 +104,11 @@ def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
 
 
 def test_what_is_installed_has_the_name_that_is_told() -> None:
-    """Sentences and pages say what pip finds: the distribution's name, which is not the
-    command's."""
+    """Pages say what pip finds: the distribution's name, not the command's."""
     name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
-    files = [
-        *ROOT.glob("*.md"),
-        *(
-            path
-            for room in ("stream_dedup", "docs", "examples", "deploy")
-            for path in (ROOT / room).rglob("*")
-        ),
-    ]
+    files = [*ROOT.glob("*.md")]
+    for room in ("stream_dedup", "docs", "examples", "deploy"):
+        files += (ROOT / room).rglob("*")
     told = {
         (path.name, found)
         for path in files
@@ -212,7 +178,6 @@ def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) ->
 
 @pytest.mark.thorough
 def test_types_are_seen_from_outside(tmp_path: Path) -> None:
-    """A program that uses the public names is checked against their types."""
     program = tmp_path / "program.py"
     program.write_text(
         "from stream_dedup import Index, Print, Recipe, fingerprint\n"
@@ -222,18 +187,8 @@ def test_types_are_seen_from_outside(tmp_path: Path) -> None:
         "fingerprint(1)\n"
     )
 
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--cache-dir",
-        str(ROOT / ".mypy_cache"),
-        str(program),
-    ]
-    ended = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
-    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", ROOT / ".mypy_cache"]
+    ended = programs.run([*command, program], code=1, seconds=300, cwd=tmp_path)
 
     assert (
         'Revealed type is "str | None"' in ended.stdout
@@ -247,7 +202,6 @@ def test_types_are_seen_from_outside(tmp_path: Path) -> None:
 
 
 def metadata_of(wheel: Path) -> email.message.Message:
-    """Return the metadata of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         return email.message_from_bytes(archive.read(name))
@@ -256,8 +210,7 @@ def metadata_of(wheel: Path) -> email.message.Message:
 def test_the_index_of_packages_shows_whole_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a forge builds it, the project's URLs, and links and pictures of the long description,
-    lead to the files of the version's tag."""
+    """Where a forge builds it, links and pictures lead to the files of the version's tag."""
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://forge.example")
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
     found = metadata_of(build(ROOT, tmp_path, "wheel"))
@@ -279,7 +232,6 @@ def test_the_index_of_packages_shows_whole_addresses(
 
 
 def test_the_licences_of_tables_come_with_the_package(wheel: Path) -> None:
-    """Each table that is made from data of others is named, with the licence of its source."""
     assert set(metadata_of(wheel).get_all("License-File", [])) == {"LICENSE", "NOTICE"}
     notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
     tables = (ROOT / "stream_dedup" / "fingerprinting").rglob("*.txt")

@@ -1,5 +1,4 @@
-"""The README's commands are run as they stand there, in their order, and show what it says they
-show."""
+"""The README's commands are run as they stand there, and show what it says they show."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ import pytest
 
 from stream_dedup.serving.ports import free_ports
 from stream_dedup.settings.properties import child_environment
+from tests import programs
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +28,6 @@ READY = {
 
 
 def commands() -> list[str]:
-    """Return the commands of the console blocks, in order."""
     blocks = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)
     return [
         line.removeprefix("$ ")
@@ -43,8 +42,7 @@ def without_trailing_space(shown: str) -> str:
 
 
 def test_the_readme_names_both_commands_first() -> None:
-    """A newcomer's first two commands are make demo and make test; a test of its own runs them on a
-    fresh machine."""
+    """A test of its own runs them on a fresh machine."""
     assert commands()[:2] == ["make demo", "make test"]
 
 
@@ -142,12 +140,8 @@ def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
             "BROKER is set: nothing of our own is started, so there is nothing to prove here"
         )
     clone = tmp_path / "clone"
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+    listed = programs.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT
     )
     for name in listed.stdout.splitlines():
         if (ROOT / name).is_file():
@@ -155,40 +149,19 @@ def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
             shutil.copy2(ROOT / name, clone / name)
     home = tmp_path / "home"
     home.mkdir()
-    forgotten = (
-        "VIRTUAL_ENV",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "JAVA_HOME",
-        "CI",
-        "MAKEFLAGS",
-        "MAKEOVERRIDES",
-        "ARGS",
-    )
+    forgotten = ("STREAM_DEDUP_", "XDG_", "KAFKA_", "PYENV", "PYTEST", "COV_", "VIRTUAL_ENV")
+    forgotten += ("PYTHONPATH", "PYTHONHOME", "JAVA_HOME", "CI", "MAKEFLAGS", "MAKEOVERRIDES")
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in forgotten
-        and not name.startswith(("STREAM_DEDUP_", "XDG_", "KAFKA_", "PYENV", "PYTEST", "COV_"))
+        if name != "ARGS" and not name.startswith(forgotten)
     }
     environment |= {"HOME": str(home), "PATH": str(tools_without_java(tmp_path / "bin"))}
     assert shutil.which("java", path=environment["PATH"]) is None
 
     def make(*arguments: str, **more: str) -> str:
-        done = subprocess.run(
-            ["make", *arguments],
-            cwd=clone,
-            env=environment | more,
-            capture_output=True,
-            text=True,
-            timeout=1700,
-            check=False,
-        )
-        assert done.returncode == 0, (
-            f"make {' '.join(arguments)} ended with "
-            f"{done.returncode}:\n{done.stdout}\n{done.stderr}"
-        )
-        return done.stdout
+        line = ["make", *arguments]
+        return programs.run(line, seconds=1700, cwd=clone, env=environment | more).stdout
 
     shown = make("demo")
     assert "in = unique + duplicates + dead letters" in shown

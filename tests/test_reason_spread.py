@@ -20,9 +20,7 @@ REASON_FILES = 8
 
 
 def mentions(folder: Path, names: set[str], words: re.Pattern[str]) -> set[str]:
-    """Return the files below `folder` that mention something: Python by one of its dotted `names`,
-    and any text by `words`; texts of Python are those of its strings.
-    """
+    """Return the files that mention one of the dotted `names`, or in a text the `words`."""
     found = set()
     for path in sorted(folder.rglob("*")):
         if "fingerprinting" in path.parts or path.suffix not in {
@@ -46,7 +44,6 @@ def mentions(folder: Path, names: set[str], words: re.Pattern[str]) -> set[str]:
 
 
 def files_of_reason(folder: Path, label: str) -> set[str]:
-    """Return the files that mention a reason, with the one that declares it."""
     name = f"Reason.{label.upper().replace('-', '_')}"
     words = re.compile(rf"""["'`]{label}["'`]|\br-{label}\b|--{label}\b""")
     return {"domain/document.py"} | mentions(folder, {name}, words)

@@ -1,5 +1,4 @@
-"""A recorded log judged again: under its own plan and others; and logs of every format version that
-ever was."""
+"""A recorded log judged again, under its own plan and others; logs of every format version."""
 
 from __future__ import annotations
 
@@ -25,19 +24,13 @@ PRINT = 0x0123456789ABCDEF_FEDCBA9876543210
 def difference(log: list[bytes | None], *texts: str, step_ms: int = 0) -> Difference:
     found = Difference(3)
     group = [(offset, APPEND_MS + step_ms * offset, raw) for offset, raw in enumerate(log)]
-    compare(
-        [group[:2], group[2:]],
-        LogIndex(MemoryStore()),
-        LogIndex(MemoryStore()),
-        Alternative.parse(texts),
-        found,
-    )
+    own, other = LogIndex(MemoryStore()), LogIndex(MemoryStore())
+    compare([group[:2], group[2:]], own, other, Alternative.parse(texts), found)
     return found
 
 
 def test_another_plan_shows_what_would_change() -> None:
-    """A near copy beyond classic's reach would be kept; the sample says which, where, and of
-    what."""
+    """A near copy beyond classic's reach would be kept; the sample says which and of what."""
     docs = [
         Doc(0, 0, 1, b"a" * 16, PRINT),
         Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, id=b"two"),
@@ -48,33 +41,17 @@ def test_another_plan_shows_what_would_change() -> None:
     found = difference(log, "plan=classic")
 
     assert (found.documents, dict(found.kinds)) == (3, {"duplicate to unique": 1})
-    assert found.samples[0].to_fields() == {
-        "change": "duplicate to unique",
-        "log": "1/1",
-        "position": "documents-0@1",
-        "id": "two",
-        "was": {
-            "reason": "near",
-            "distance": 5,
-            "of_position": "documents-0@0",
-            "of_id": "",
-            "better": "",
-        },
-        "would_be": {
-            "reason": "new",
-            "distance": None,
-            "of_position": None,
-            "of_id": None,
-            "better": "",
-        },
-    }
+    was = {"reason": "near", "distance": 5, "of_position": "documents-0@0", "of_id": ""}
+    would_be = {"reason": "new", "distance": None, "of_position": None, "of_id": None}
+    fields = {"change": "duplicate to unique", "log": "1/1", "position": "documents-0@1"}
+    fields |= {"id": "two", "was": was | {"better": ""}, "would_be": would_be | {"better": ""}}
+    assert found.samples[0].to_fields() == fields
     assert difference(log, "threshold=4").kinds == {"duplicate to unique": 1}
     assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
 
 
 def test_another_similarity_shows_what_would_change() -> None:
-    """Two texts that are 0.8 alike, by 64 and 65 of 80 values: near at 0.8, and kept at 0.81;
-    another plan asks for neither."""
+    """Two texts that share 64 of 80 values are near at 0.8, and kept at 0.81."""
     one = bytes([*range(80), *bytes(40)])
     other = bytes([*range(64), *range(100, 116), *[0x11] * 7, 1, *bytes(32)])
     docs = [
@@ -91,8 +68,7 @@ def test_another_similarity_shows_what_would_change() -> None:
 
 
 def test_another_window_shows_what_would_change() -> None:
-    """What expired before its copy came would still stand without a window, and the other way
-    round."""
+    """What expired before its copy came would still stand, and the other way round."""
     docs = [Doc(0, at, at, b"a" * 16, PRINT) for at in range(2)]
     log: list[bytes | None] = [
         declare(PLANS["blocks"]),
@@ -101,22 +77,18 @@ def test_another_window_shows_what_would_change() -> None:
         control("plan"),
         batch(docs[1:]),
     ]
-    windowed: list[bytes | None] = [
-        declare(PLANS["blocks"], window={"length_ms": 16_000, "refresh": False}),
-        *log[1:],
-    ]
+    windowed = declare(PLANS["blocks"], window={"length_ms": 16_000, "refresh": False})
 
     assert difference(log, "window=16s", step_ms=60_000).kinds == {}
     many = [*log[:2], *[control("plan")] * 40, log[-1]]
     assert difference(many, "window=16s", step_ms=60_000).kinds == {"duplicate to unique": 1}
     assert difference(many, "window=16s", "refresh=true", step_ms=10).kinds == {}
-    found = difference([windowed[0], *many[1:]], "window=none", step_ms=60_000).kinds
+    found = difference([windowed, *many[1:]], "window=none", step_ms=60_000).kinds
     assert found == {"unique to duplicate": 1}
 
 
 def test_another_rule_shows_which_copies_would_be_better() -> None:
-    """A longer copy, and a later one: which would have said that it is better, from the
-    declaration on, and where the log changed its rule; verdicts stay."""
+    """A longer copy, and a later one; verdicts stay."""
     docs = [
         Doc(0, 0, 1, b"a" * 16, PRINT, 100, time_ms=5000),
         Doc(0, 1, 2, b"b" * 16, PRINT ^ 1, 120, id=b"longer", time_ms=4000),
@@ -127,20 +99,15 @@ def test_another_rule_shows_which_copies_would_be_better() -> None:
     assert difference(log, "better=longest").kinds == {}
     found = difference(log, "better=newest")
     assert (found.documents, dict(found.kinds)) == (3, {"another best copy": 2})
-    assert [
-        (one.id, one.to_fields()["was"]["better"], one.to_fields()["would_be"]["better"])
-        for one in found.samples
-    ] == [
-        ("longer", "longest", ""),
-        ("later", "", "newest"),
-    ]
+    fields = [one.to_fields() for one in found.samples]
+    better = [(one["id"], one["was"]["better"], one["would_be"]["better"]) for one in fields]
+    assert better == [("longer", "longest", ""), ("later", "", "newest")]
     changed: list[bytes | None] = [*log[:2], control("plan", better="newest"), log[2]]
     assert difference(changed, "better=longest").kinds == {"another best copy": 1}
     assert difference(changed, "plan=blocks").kinds == {}
 
 
 def test_the_same_plan_changes_nothing() -> None:
-    """Whatever a log holds: redelivery, rewinds, retractions, nonsense."""
     log = RandomLog(7, PLANS["blocks"], windows=True).records(60)
 
     found = difference(log, "plan=blocks")
@@ -152,12 +119,7 @@ def test_the_same_plan_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "plan",
-        "colour=red",
-        "threshold=many",
-        "by_length=3",
-        "threshold",
-        "window=long",
+        *("plan", "colour=red", "threshold=many", "by_length=3", "threshold", "window=long"),
         "better=shortest",
     ],
 )

@@ -1,5 +1,4 @@
-"""Where settings come from, what is refused, and that the reference page says the same as the
-code."""
+"""Where settings come from, what is refused, and that the reference page agrees."""
 
 from __future__ import annotations
 
@@ -50,21 +49,13 @@ def write(folder: Path, name: str, text: str) -> Path:
 class TestOrder:
     def test_flag_over_environment_over_file_over_default(self, tmp_path: Path) -> None:
         file = write(tmp_path, "s.toml", 'group = "file"\nhttp_port = 1\nlog_level = "error"\n')
-        environ = {
-            "STREAM_DEDUP_GROUP": "environment",
-            "STREAM_DEDUP_HTTP_PORT": "2",
-            "STREAM_DEDUP_CONFIG": str(file),
-        }
+        environ = env(GROUP="environment", HTTP_PORT="2", CONFIG=str(file))
 
         settings = load_settings({"group": "flag"}, environ=environ)
 
-        found = (
-            settings.group,
-            settings.http_port,
-            settings.log_level,
-            settings.kafka_bootstrap_servers,
-        )
-        assert found == ("flag", 2, "error", "localhost:9092")
+        found = (settings.group, settings.http_port, settings.log_level)
+        assert found == ("flag", 2, "error")
+        assert settings.kafka_bootstrap_servers == "localhost:9092"
         assert str(settings.origin("group")) == "flag --set group"
         assert str(settings.origin("http_port")) == "environment STREAM_DEDUP_HTTP_PORT"
         assert f"file log_level in {file}" == str(settings.origin("log_level"))
@@ -84,19 +75,10 @@ class TestOrder:
         assert found == "environment KAFKA_BOOTSTRAP_SERVERS"
 
     def test_an_empty_variable_counts_as_not_given(self, tmp_path: Path) -> None:
-        """`NAME=` in a compose file leaves the default in force, as an empty file does, and a flag
-        that was not given."""
+        """As an empty file does, and a flag that was not given."""
         empty = write(tmp_path, "s.toml", "")
-        assert (
-            load_settings({"group": None}, file=empty, environ={"STREAM_DEDUP_GROUP": "g"}).group
-            == "g"
-        )
-        assert (
-            load_settings(
-                environ={"STREAM_DEDUP_GROUP": "", "STREAM_DEDUP_KAFKA_SASL_PASSWORD": ""}
-            )
-            == Settings()
-        )
+        assert load_settings({"group": None}, file=empty, environ=env(GROUP="g")).group == "g"
+        assert load_settings(environ=env(GROUP="", KAFKA_SASL_PASSWORD="")) == Settings()
 
     def test_a_file_holds_settings_and_properties(self, tmp_path: Path) -> None:
         text = 'http_port = 9\n[kafka]\nsasl.username = "u"\n"linger.ms" = 5\n'
@@ -106,11 +88,8 @@ class TestOrder:
         assert found.kafka == {"sasl.username": "u", "linger.ms": "5"}
 
     def test_settings_of_several_parts(self) -> None:
-        """Each part is told apart, whatever their order and spaces."""
-        given = {
-            "http_allowed_hosts": "a.example, tools.example/dedup",
-        }
-        found = load_settings(given, environ={})
+        hosts = "a.example, tools.example/dedup"
+        found = load_settings({"http_allowed_hosts": hosts}, environ={})
 
         assert found.console_prefix == "/dedup"
         windows = [
@@ -132,8 +111,7 @@ class TestOrder:
         assert "remove one of them" in problems(both)[0]
 
     def test_one_name_on_the_cluster_and_on_the_disk(self) -> None:
-        """Two filters with two prefixes have no group and no folder in common, nor has a shadow; a
-        given name holds for all."""
+        """Two prefixes, or a shadow, share neither group nor folder; a given name holds."""
         names = {
             "stream-dedup": {},
             "crawl.stream-dedup": {"topic_prefix": "crawl"},
@@ -150,14 +128,9 @@ class TestOrder:
         assert len(problems({"STREAM_DEDUP_GROUP": "ö"})) == 1
 
     def test_topics_can_be_named_one_by_one(self) -> None:
-        """A name holds as it is, beside a prefix for the others; no two may be one, or the filter
-        would read what it wrote."""
-        given = {
-            "topic_prefix": "p",
-            "documents": "crawled_firehose",
-            "dead_letters": "errors",
-            "mode": "shadow",
-        }
+        """A name holds beside a prefix for the others; no two may be one."""
+        named = {"documents": "crawled_firehose", "dead_letters": "errors"}
+        given = {"topic_prefix": "p", "mode": "shadow", **named}
         names = load_settings(given, environ={}).topic_names
 
         assert (names.documents, names.dead_letters) == ("crawled_firehose", "errors")
@@ -197,12 +170,9 @@ class TestKafkaProperties:
         ).kafka.keys() == {prop}
 
     def test_layers_are_merged_property_by_property(self, tmp_path: Path) -> None:
-        file = write(
-            tmp_path,
-            "s.toml",
-            "[kafka]\n" + "".join(f"{name} = 'file'\n" for name in ("a.b", "c.d", "e.f")),
-        )
-        environ = {"STREAM_DEDUP_KAFKA_A_B": "environment", "STREAM_DEDUP_KAFKA_C_D": "environment"}
+        text = "[kafka]\n" + "".join(f"{name} = 'file'\n" for name in ("a.b", "c.d", "e.f"))
+        file = write(tmp_path, "s.toml", text)
+        environ = env(KAFKA_A_B="environment", KAFKA_C_D="environment")
 
         settings = load_settings({"kafka.a.b": "flag"}, file, environ)
 
@@ -211,8 +181,7 @@ class TestKafkaProperties:
         assert found == ["flag", "environment", "file"]
 
     def test_times_and_sizes_have_units_where_the_name_says_so(self) -> None:
-        """`*.ms` takes a time, `*.bytes` and `*.kbytes` a size; bare numbers and other properties
-        pass as they are."""
+        """Bare numbers and other properties pass as they are."""
         times = env(KAFKA_SOCKET_TIMEOUT_MS="15s", KAFKA_LINGER_MS="5", KAFKA_CLIENT_RACK="15s")
         wanted = {"socket.timeout.ms": "15000", "linger.ms": "5", "client.rack": "15s"}
         assert load_settings(environ=times).kafka == wanted
@@ -232,15 +201,12 @@ class TestKafkaProperties:
         assert f"the Kafka property {prop}, which cannot be changed" in by_flag
 
     def test_a_secret_from_a_file(self, tmp_path: Path) -> None:
-        """A variable ending in _FILE names a file; the line break at its end is not part of the
-        secret. `assertion.file` is a property of librdkafka's own: its value is a path and is not
-        read here."""
+        """`assertion.file` is a property of librdkafka's own: a path that is not read here."""
         secret = write(tmp_path, "password", " p a s s\n")
         from_file = env(KAFKA_SASL_PASSWORD_FILE=str(secret))
 
-        settings = load_settings(
-            environ=from_file | env(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/token")
-        )
+        more = env(KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE="/token")
+        settings = load_settings(environ=from_file | more)
 
         expected = {"sasl.password": " p a s s", "sasl.oauthbearer.assertion.file": "/token"}
         assert settings.kafka == expected
@@ -268,24 +234,17 @@ class TestSecrets:
 
 NO_PAIRS = ["broker", "http://broker:9092", "a:1,,b:2", "::1:9092", "good:9092, bad!:9092"]
 NO_PAIRS += ["[broker]:9092,:::1", "http:9092:9092"]
-BROKERS = [
-    "localhost:1",
-    "10.0.0.1:65535",
-    "[::1]:9092",
-    "a_b.c-d.svc:9092 , kafka.:9092",
-    "kafka-0.kafka:9092",
-]
-BROKERS += ["[fe80::1%eth0]:1"]
+NO_HOME = "must not begin with the home folder (~NAME) of an unknown user"
+BROKERS = ["localhost:1", "10.0.0.1:65535", "[::1]:9092", "a_b.c-d.svc:9092 , kafka.:9092"]
+BROKERS += ["kafka-0.kafka:9092", "[fe80::1%eth0]:1"]
 
 
 class TestErrors:
     def test_all_errors_at_once(self, tmp_path: Path) -> None:
-        """Flags, environment and file are checked as a whole; each problem is a sentence without a
-        secret; exit code 78."""
+        """Flags, environment and file as a whole; each a sentence without a secret."""
         file = write(tmp_path, "s.toml", 'grup = "x"\nbatch_documents = 0\n')
-        environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn") | {
-            "STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret"
-        }
+        environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn")
+        environ |= env(KAFKA_SASL_PASSWORD="s3cret")  # noqa: S106 - a text
 
         with pytest.raises(ConfigurationError) as caught:
             load_settings({"plan": "blok"}, file, environ)
@@ -341,11 +300,7 @@ class TestErrors:
             ("HTTP_HOST", "a b", "must be a host name or an address"),
             ("KEY_FILE", "/does/not/exist", "must name a file that exists"),
             ("KEY_FILE", "/", "must name a file that exists"),
-            (
-                "STATE_DIR",
-                "~nobody-of-that-name/x",
-                "must not begin with the home folder (~NAME) of an unknown user",
-            ),
+            ("STATE_DIR", "~nobody-of-that-name/x", NO_HOME),
             ("KAFKA_SOCKET_TIMEOUT_MS", "soon", "must be a time with its unit"),
             ("KAFKA_FETCH_MAX_BYTES", "lots", "must be a size such as 500MB"),
             ("MODE", "dry-run", "must be"),
@@ -377,24 +332,15 @@ class TestErrors:
         [("", "stream-dedup-shadow"), ("x", "x-shadow"), ("x-shadow", "x-shadow")],
     )
     def test_a_shadow_commits_for_a_group_of_its_own(self, given: str, group: str) -> None:
-        """In shadow mode the group is never the one that delivers, whatever it was given; twice
-        changes nothing."""
-        assert (
-            load_settings(
-                environ={"STREAM_DEDUP_MODE": "shadow", "STREAM_DEDUP_GROUP": given}
-            ).group
-            == group
-        )
+        """Never for the one that delivers, whatever it was given; twice changes nothing."""
+        assert load_settings(environ=env(MODE="shadow", GROUP=given)).group == group
 
     @pytest.mark.parametrize("field", ["text_field", "id_field", "time_field", "scope_field"])
     def test_a_field_of_raw_values_is_an_error(self, field: str) -> None:
         (problem,) = problems({f"STREAM_DEDUP_{field.upper()}": "a.b"})
 
         assert "needs STREAM_DEDUP_VALUE_FORMAT=json" in problem
-        assert (
-            problems({f"STREAM_DEDUP_{field.upper()}": "a.b", "STREAM_DEDUP_VALUE_FORMAT": "json"})
-            == []
-        )
+        assert problems(env(VALUE_FORMAT="json", **{field.upper(): "a.b"})) == []
 
     @pytest.mark.parametrize(
         ("name", "text", "says"),
@@ -428,21 +374,16 @@ class TestErrors:
     def test_variables_that_kubernetes_makes_or_that_are_read_elsewhere_are_passed_over(
         self,
     ) -> None:
-        """A Service called stream-dedup-index in the namespace must not keep every pod from
-        starting."""
+        """A Service called stream-dedup-index must not keep every pod from starting."""
         environ = env(
             INDEX_SERVICE_HOST="10.0.0.1", INDEX_SERVICE_PORT="8080", INDEX_SERVICE_PORT_HTTP="8080"
         )
         environ |= env(INDEX_PORT="tcp://10.0.0.1:8080", INDEX_PORT_8080_TCP="tcp://10.0.0.1:8080")
         environ |= env(INDEX_PORT_8080_TCP_PROTO="tcp", INDEX_PORT_8080_TCP_ADDR="10.0.0.1")
-        environ |= env(
-            KAFKA_PORT="tcp://10.0.0.2:9092",
-            KAFKA_SERVICE_HOST="10.0.0.2",
-            HTTP_PORT="tcp://10.0.0.3:80",
-        )
-        environ |= {FAILPOINT_VARIABLE: "worker.begin"} | env(
-            CACHE_DIR="/var/cache/stream-dedup"
-        )  # read elsewhere
+        environ |= env(KAFKA_PORT="tcp://10.0.0.2:9092", KAFKA_SERVICE_HOST="10.0.0.2")
+        environ |= env(HTTP_PORT="tcp://10.0.0.3:80")
+        # Read elsewhere.
+        environ |= {FAILPOINT_VARIABLE: "worker.begin"} | env(CACHE_DIR="/var/cache/stream-dedup")
 
         assert load_settings(environ=environ) == Settings()
 
@@ -556,8 +497,7 @@ class TestReferencePage:
         assert load_settings({"recipe": recipe}, None, {}).judging_plan == PLANS[plan]
 
     def test_a_similarity_changes_what_the_plan_asks_for(self) -> None:
-        """However it is written; it is shown as a share, and without it the plan is as it is
-        named."""
+        """However it is written; it is shown as a share."""
         for text in ("0.8", "80%", ".80"):
             settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
             found = (settings.similarity, settings.judging_plan.id)
@@ -571,12 +511,8 @@ class TestReferencePage:
 
 
 MISTYPED = "hunter2"
-TOML = [
-    "sasl.password = SECRET",
-    'sasl.password = "SECRET',
-    '"sasl.password=SECRET" = 1',
-    "sasl.password SECRET",
-]
+TOML = ["sasl.password = SECRET", 'sasl.password = "SECRET', '"sasl.password=SECRET" = 1']
+TOML += ["sasl.password SECRET"]
 TOML += [
     'sasl.password = "\\SECRET"',
     "sasl = {password = 1, SECRET = 1, SECRET = 2}",
@@ -586,8 +522,7 @@ TOML = [f"[kafka]\n{line}\n" for line in TOML]
 
 
 class TestSecretsInFiles:
-    """A file that cannot be used is reported by the place and the kind of the mistake, never by
-    what stands there."""
+    """A complaint names the place and the kind of the mistake, never what stands there."""
 
     @pytest.mark.parametrize("text", TOML)
     def test_no_complaint_shows_what_may_be_a_password(self, tmp_path: Path, text: str) -> None:
@@ -598,7 +533,6 @@ class TestSecretsInFiles:
         assert all(problem.endswith((".", "?")) for problem in found), found
 
     def test_the_place_is_named(self, tmp_path: Path) -> None:
-        """Line and column, as an editor counts them."""
         toml = problems(
             file=write(tmp_path, "s.toml", f"group = 'a'\n[kafka]\nsasl.password = {MISTYPED}\n")
         )

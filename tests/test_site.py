@@ -1,12 +1,10 @@
-"""The documentation as a site: it builds without a warning, every page is in it, and it needs
-nothing from elsewhere."""
+"""The documentation as a site: without a warning, whole, and with nothing from elsewhere."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import programs
 from tests.console import browser
 
 if TYPE_CHECKING:
@@ -28,20 +27,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 
 
-def build(root: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
+def build(root: Path, target: Path, code: int = 0) -> str:
+    """Build the site, which must end with `code`; return what was complained of."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", target]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=180
-    )
+    return programs.run(command, code=code, seconds=180, cwd=root, env=environment).stderr
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    ended = build(ROOT, folder)
-    assert ended.returncode == 0, ended.stderr
-    assert "WARNING" not in ended.stderr
+    assert "WARNING" not in build(ROOT, folder)
     return folder
 
 
@@ -70,9 +66,7 @@ def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
     assert found is not None
 
     command = [sys.executable, "-m", "stream_dedup", *found[1].split()]
-    ended = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
-    )
+    ended = programs.run(command, seconds=120, cwd=ROOT)
 
     assert [line.rstrip() for line in ended.stdout.splitlines()] == found[2].splitlines()
 
@@ -121,7 +115,6 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def served(site: Path) -> Iterator[tuple[Chrome, str]]:
-    """The site in a browser, at its address."""
     if missing_browser := browser.missing_browser():
         pytest.skip(missing_browser)
     with (
@@ -134,7 +127,6 @@ def served(site: Path) -> Iterator[tuple[Chrome, str]]:
 
 
 def until_true(chrome: Chrome, script: str) -> Any:
-    """Return what a script returns, once that is something."""
     until = time.monotonic() + 20
     while not (found := chrome.execute_script(script)):
         assert time.monotonic() < until, f"never at {chrome.current_url}: {script}"
@@ -175,8 +167,7 @@ def test_a_command_is_copied_without_its_prompt(served: tuple[Chrome, str]) -> N
 
 @pytest.mark.thorough
 def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
-    """Strict means strict: a page that was moved, or a heading that was renamed, breaks the
-    build."""
+    """A page that was moved, or a heading that was renamed, breaks the build."""
     root = tmp_path / "root"
     root.mkdir()
     for name in ("docs", "deploy", "topics", "examples"):
@@ -198,11 +189,10 @@ def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
         encoding="utf-8",
     )
 
-    ended = build(root, tmp_path / "site")
+    told = build(root, tmp_path / "site", code=1)
 
-    assert ended.returncode != 0
-    assert "gone.md" in ended.stderr
-    assert "#gone" in ended.stderr
+    assert "gone.md" in told
+    assert "#gone" in told
 
 
 PICTURES = sorted((ROOT / "docs" / "explanation").glob("*.svg"))
@@ -210,8 +200,7 @@ PICTURES = sorted((ROOT / "docs" / "explanation").glob("*.svg"))
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
 def test_a_picture_is_whole(path: Path) -> None:
-    """It is well-formed, has a title for those who cannot see it, keeps within its frame, and a
-    page shows it."""
+    """It has a title for those who cannot see it, keeps within its frame, and a page shows it."""
     root = ET.parse(path).getroot()  # noqa: S314 - our own files
     space = {"svg": "http://www.w3.org/2000/svg"}
     _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -236,8 +225,7 @@ def test_a_first_page_is_short(page: str, most: int) -> None:
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/contributing/map.md"])
 def test_a_page_of_the_code_names_what_is_there(page: str) -> None:
-    """Each file and folder that it names exists; and in the map has the functions and classes that
-    stand behind it."""
+    """In the map, with the functions and classes that stand behind a file."""
     named = 0
     for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
         room, source = ROOT, ""

@@ -1,5 +1,4 @@
-"""What `dedup` takes, and what it gives back: tables and columns of each library, vectors, nulls,
-ids in their own type."""
+"""What `dedup` takes, and what it gives back: tables and columns of each library, and ids."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ TABLE = pa.table({"id": [10, 11, 12], "text": TEXTS})
 
 
 class Series:
-    """A column as pandas and polars have it: it says that it is a stream of Arrow, which pyarrow
-    does not take for a table."""
+    """A column as pandas and polars have it: a stream of Arrow, but no table for pyarrow."""
 
     def __init__(self, values: list[Any]) -> None:
         self.values = values
@@ -45,8 +43,6 @@ class Series:
 
 
 class Frame:
-    """A table as polars has it."""
-
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self.columns = table.column_names
@@ -65,8 +61,6 @@ class Frame:
 
 
 class LazyFrame:
-    """What polars has not carried out yet."""
-
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self.columns = frame.columns
@@ -218,8 +212,7 @@ def test_ids_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("null", [None, float("nan")])
 def test_rows_without_a_text(null: object) -> None:
-    """They are an error that names the row, or kept, or dropped; the others are judged all the
-    same."""
+    """An error that names the row, or kept, or dropped; the others are judged."""
     texts = [ONE, null, TEXTS[2], null]
 
     with pytest.raises(
@@ -234,8 +227,7 @@ def test_rows_without_a_text(null: object) -> None:
 
 
 def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
-    """In a column, a matrix, a file and an index; those at a small angle are near; what is no
-    vector is a sentence."""
+    """In a column, a matrix, a file and an index; what is no vector is a sentence."""
     dice = np.random.default_rng(3)
     one, other = dice.normal(size=64), dice.normal(size=64)
     rows = np.stack([one, other, one + 0.01 * dice.normal(size=64), one])

@@ -1,5 +1,4 @@
-"""What `make test` leaves out, it leaves out knowingly: every invariant keeps a test that it
-runs."""
+"""What `make test` leaves out: every invariant keeps a test that it runs."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ ROWS = re.findall(
 
 
 def run_by_make_test(path: str) -> set[str]:
-    """Return the tests of a file that carry no mark which `make test` leaves out, neither
-    themselves nor by their module."""
+    """Return the tests of a file that neither they nor their module mark as left out."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     left_out = re.compile(r"mark\.(thorough|long)\b")
     if any(

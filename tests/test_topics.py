@@ -21,16 +21,12 @@ LONGEST = str(2**63 - 1)
 
 @dataclass
 class Found:
-    """A topic as a cluster has it."""
-
     partitions: int
     config: dict[str, str] = field(default_factory=dict)
     replicas: int = 3
 
 
 class FakeCluster:
-    """Keeps topics, as an admin client does; refuses what Kafka refuses."""
-
     def __init__(self) -> None:
         self.topics: dict[str, Found] = {}
 
@@ -61,7 +57,6 @@ def as_declared(prefix: str = "") -> dict[str, Found]:
 
 
 def spec(partitions: int, **more: Any) -> dict[str, Any]:
-    """Return the part of a file that declares a topic of one replica."""
     return {"spec": {"partitions": partitions, "replicas": 1, **more}}
 
 
@@ -71,13 +66,7 @@ def copy_files(folder: Path) -> Path:
     return folder
 
 
-SINGLE = (
-    "fingerprints",
-    "verdicts",
-    "begun",
-    "host-signals",
-    "insights-changelog",
-)
+SINGLE = ("fingerprints", "verdicts", "begun", "host-signals", "insights-changelog")
 SEVERAL = ("documents", "unique", "duplicates", "dlq.documents")
 
 
@@ -96,8 +85,7 @@ class TestNames:
 
     @pytest.mark.parametrize("prefix", ["a_b", "a b", ".a", "-", "ä", "x" * 236, "a/b", "a\n"])
     def test_a_prefix_that_kafka_or_its_metrics_would_not_take(self, prefix: str) -> None:
-        """Only dots, hyphens, letters and digits; an underscore collides with a dot in Kafka's
-        metric names."""
+        """An underscore collides with a dot in Kafka's metric names."""
         with pytest.raises(ValueError, match="must"):
             TopicNames(prefix)
 
@@ -149,9 +137,7 @@ class TestFiles:
         assert (log.config["retention.ms"], log.config["retention.bytes"]) == (FOREVER, FOREVER)
 
     def test_outputs_refuse_nothing_that_came_in(self) -> None:
-        """They take any timestamp, and the input's largest record with our headers; as many
-        partitions; dead letters take more. A topic that keeps the documents' own timestamps is not
-        limited in time: an old page would vanish on arrival."""
+        """A topic with the documents' timestamps has no limit in time: an old page would vanish."""
         found = declared()
         limit = {kind: int(found[kind].config["max.message.bytes"]) for kind in SEVERAL}
 
@@ -221,8 +207,7 @@ class TestPlan:
         assert topics.plan(topics.read_topics(), existing) == []
 
     def test_outputs_follow_an_existing_input(self) -> None:
-        """With more partitions and larger records in documents, outputs are created or grown to
-        match."""
+        """Created or grown to match its partitions and its largest record."""
         existing: dict[str, Found] = {
             "documents": Found(24, {"max.message.bytes": "20000000"}),
             "unique": Found(12, as_declared()["unique"].config),
@@ -242,8 +227,7 @@ class TestPlan:
 
     @pytest.mark.parametrize("kind", SINGLE)
     def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
-        """A single-partition topic with two is refused in a sentence with the remedy, and then
-        nothing is applied."""
+        """It is refused with the remedy, and then nothing is applied."""
         existing = as_declared()
         existing[kind].partitions = 2
         del existing["unique"]
@@ -267,8 +251,7 @@ class TestPlan:
         ],
     )
     def test_a_log_that_would_be_trimmed_is_called_by_name(self, setting: str, value: str) -> None:
-        """Such a setting keeps roles from starting, and the plan that repairs it says what may have
-        happened."""
+        """Roles do not start, and the plan that repairs it says what may have happened."""
         existing = as_declared()
         existing["fingerprints"].config[setting] = value
 
@@ -286,8 +269,7 @@ class TestPlan:
         assert "has 2 partitions and must have one" in problem
 
     def test_topics_that_are_named_are_taken_as_they_are(self) -> None:
-        """A named topic that exists is never changed; a missing one is made, and outputs follow the
-        one that is read."""
+        """A named one that exists is never changed; outputs follow the one that is read."""
         names = TopicNames("p", names_by_kind={"documents": "crawled_firehose", "unique": "clean"})
         wanted = topics.read_topics(names)
         cluster = FakeCluster()
@@ -310,8 +292,7 @@ class TestPlan:
         assert found == ["crawled_firehose", "clean"]
 
     def test_applying_a_plan_leaves_nothing_to_plan(self) -> None:
-        """From any cluster that can be corrected, one apply leads to an empty plan, without
-        shrinking anything."""
+        """From any cluster that can be corrected, without shrinking anything."""
         seed = random.randrange(2**32)
         print(f"seed {seed}")
         source = random.Random(seed)
@@ -351,14 +332,12 @@ class TestFitting:
         ("brokers", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (9, 3, "2")]
     )
     def test_replicas_follow_the_brokers(self, brokers: int, replicas: int, in_sync: str) -> None:
-        """No more replicas than brokers, and one broker may fail wherever there are two."""
         fitted = topics.fit_to_brokers(topics.read_topics(), brokers)
         found = {(topic.replicas, topic.config["min.insync.replicas"]) for topic in fitted}
         assert found == {(replicas, in_sync)}
 
     def test_min_isr_never_exceeds_the_replicas_that_a_topic_has(self) -> None:
-        """A topic made with one replica keeps min ISR 1 on a cluster of three brokers: with 2
-        nobody could write to it."""
+        """With 2, nobody could write to a topic of one replica."""
         cluster = FakeCluster()
         topics.apply(topics.plan(topics.fit_to_brokers(topics.read_topics(), 1), {}), cluster)
 
@@ -367,8 +346,7 @@ class TestFitting:
         assert found == []
 
     def test_too_few_brokers_are_said_before_anything_is_done(self) -> None:
-        """Creating with more replicas than brokers, or making a topic unwritable, is a sentence
-        that names the way out."""
+        """In a sentence that names the way out."""
         low = as_declared()
         low["unique"].config["min.insync.replicas"] = "1"
 

@@ -1,5 +1,4 @@
-"""A worker without its guard against zombies, which is that the group's metadata is read together
-with a batch."""
+"""A worker without its guard against zombies: group metadata that is read with a batch."""
 
 from __future__ import annotations
 
@@ -11,8 +10,6 @@ from stream_dedup.worker.dependencies import WorkerDependencies
 
 
 class _Unguarded:
-    """Transactions that commit with the group's metadata of now."""
-
     def __init__(self, transactions: Any, sources: list[SourceConsumer]) -> None:
         self._inner = transactions
         self._sources = sources
@@ -21,13 +18,11 @@ class _Unguarded:
         return getattr(self._inner, name)
 
     def run(self, outputs: Any, offsets: Any, _stamp: bytes, **more: Any) -> Any:
-        """Run a transaction with the metadata as it is now, not as it was with the batch."""
         return self._inner.run(outputs, offsets, self._sources[-1].group_metadata(), **more)
 
 
 def unguarded(around: WorkerDependencies) -> WorkerDependencies:
-    """Return the same dependencies, in which a worker's transactions do not look at what came with
-    the batch."""
+    """Return the same dependencies, whose transactions do not look at what came with the batch."""
     sources: list[SourceConsumer] = []
 
     def make_source(*given: Any) -> SourceConsumer:

@@ -6,5 +6,4 @@ import pytest
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave it to `make test-all`."""
     item.add_marker(pytest.mark.thorough)

@@ -15,7 +15,6 @@ WORDS = [f"word{number}" for number in range(60)]
 
 
 def commit(repository: Path, files: dict[str, str]) -> str:
-    """Commit files to a repository, which is made if there is none; return the commit."""
     git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     if not repository.exists():
         subprocess.run(["git", "init", "--quiet", str(repository)], check=True)

@@ -11,7 +11,6 @@ from bench.files import run_measured
 
 
 def test_the_memory_of_a_program_is_its_own() -> None:
-    """However much this process has."""
     mine = np.ones(200_000_000, np.uint8)
 
     with tempfile.TemporaryFile() as out:

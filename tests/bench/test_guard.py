@@ -58,7 +58,6 @@ class Path:
         self._flow.assigned(("documents", 0), bytes(16), 0, 1)
 
     def take(self, messages: list[Message]) -> dict[str, float]:
-        """Return the CPU seconds of each role."""
         began = time.thread_time()
         batch = self._preparer.prepare(
             messages, {("documents", 0): self._flow.source(("documents", 0))}, b""

@@ -41,7 +41,6 @@ def test_a_stream_is_a_function_of_its_numbers() -> None:
 
 
 def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
-    """All copies are found, with the same volume after each."""
     target = tmp_path / "figures.json"
     asked = f"index --documents 6000 --plan classic --folder {tmp_path} --json {target}"
     code = main(asked.split())
@@ -60,7 +59,6 @@ def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> Non
 
 
 def judged(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
-    """Yield each record of a stream with what an index answers to it."""
     index = LogIndex(MemoryStore())
     index.apply([(0, BEGIN_MS, stream.declare())])
     for record in stream.records():

@@ -49,7 +49,6 @@ def test_pages_of_one_template_are_lost_by_a_low_threshold_only() -> None:
 
 
 def test_a_later_version_is_no_lost_page_and_is_counted_by_its_similarity() -> None:
-    """A changed version is counted in the band of its Jaccard with the nearest version before."""
     first = PAGES[0]
     words = first.text.split()
     changed = Page("v2", " ".join([*words[:100], "other", *words[101:]]), *first[2:])
