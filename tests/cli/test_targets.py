@@ -236,7 +236,10 @@ def test_copies_without_a_number_come_last_and_are_counted(run: Run, tmp_path: P
         ("c.warc", "newest"): ["http://y.example/"],
     }
     found = by["a.jsonl", "stars"].err
-    assert found == "--keep stars: 2 of 5 documents have no number or time in 'stars'; they rank last.\n"
+    assert (
+        found
+        == "--keep stars: 2 of 5 documents have no number or time in 'stars'; they rank last.\n"
+    )
     found = by["a.jsonl", "newest"].err
     assert found == "--keep newest: 2 of 5 documents have no time in 'when'; they rank last.\n"
     assert by["b.parquet", "newest"].err == by["c.warc", "newest"].err == ""

@@ -395,7 +395,10 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
             damage(own / found, chance)
         index = LogIndex(MemoryStore(dict(volume)), table_folder=own)
         noticed += len(index.rebuild_reasons)
-        assert all(one.startswith(("the digest of the rows from number ", "table-")) for one in index.rebuild_reasons)
+        assert all(
+            one.startswith(("the digest of the rows from number ", "table-"))
+            for one in index.rebuild_reasons
+        )
         assert ended(index, records) == wanted
         number += 1
     assert noticed > 0
