@@ -98,8 +98,11 @@ def build_set(name: str, source: Source, folder: Path) -> int:
     if not documents:
         raise InputError(f"No file of {source.repository} is a document of {name}.")
     lines = [
-        json.dumps({"id": one.id, "text": one.text, "lang": one.language}, ensure_ascii=False)
-        for one in documents
+        json.dumps(
+            {"id": document.id, "text": document.text, "lang": document.language},
+            ensure_ascii=False,
+        )
+        for document in documents
     ]
     (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
     rows = ["id_a\tid_b\tverdict\tjaccard\n"]

@@ -104,10 +104,12 @@ def run(settings: Settings) -> None:
     try:
         while not _input_has_ended():
             taken = _read_batch(source, settings.batch_documents)
-            outputs = [one for messages in taken for one in positions.copies(messages, target)]
+            outputs = [
+                copied for messages in taken for copied in positions.copies(messages, target)
+            ]
             if not outputs:
                 continue
-            moved = {(names.documents, one.partition) for one in outputs}
+            moved = {(names.documents, copied.partition) for copied in outputs}
             offsets = [
                 (topic, partition, positions.next[topic, partition], "")
                 for topic, partition in moved

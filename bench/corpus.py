@@ -64,8 +64,8 @@ class Corpus:
         """Return the language group of a pair: `en` or `zh` if both documents are of it, else
         `ja+others`.
         """
-        one, other = pair
-        return group_of(self.documents[one].language, self.documents[other].language)
+        first, other = pair
+        return group_of(self.documents[first].language, self.documents[other].language)
 
     def truth(self) -> list[Pair]:
         """Return the listed pairs as `truth` has them."""
@@ -75,11 +75,11 @@ class Corpus:
         ]
 
 
-def group_of(one: str, other: str) -> Group:
+def group_of(first: str, other: str) -> Group:
     """Return the language group of two texts by their languages."""
-    if one == other == "en":
+    if first == other == "en":
         return "en"
-    return "zh" if {one, other} <= {"zh", "zh-Hant"} else "ja+others"
+    return "zh" if {first, other} <= {"zh", "zh-Hant"} else "ja+others"
 
 
 def read_corpora(folder: Path) -> list[Corpus]:
@@ -130,10 +130,10 @@ def _read(file: Path) -> Corpus:
         rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
         for row in rows:
             try:
-                one, other = sorted((places[row["id_a"]], places[row["id_b"]]))
+                first, other = sorted((places[row["id_a"]], places[row["id_b"]]))
                 if row["verdict"] not in get_args(Verdict):
                     raise KeyError(row["verdict"])
-                pairs[one, other] = KnownPair(row["verdict"], float(row["jaccard"]))  # type: ignore[arg-type] # looked up above
+                pairs[first, other] = KnownPair(row["verdict"], float(row["jaccard"]))  # type: ignore[arg-type] # looked up above
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
                     f"Line {rows.line_num} of {truth} is no pair ({error!r:.100}): it needs the "

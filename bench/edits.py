@@ -63,17 +63,17 @@ def measure_edits(corpus: Path, plan: Plan, keys: int, seed: int) -> Iterator[Ed
 def _sentences(corpus: Path) -> list[list[str]]:
     """Return the sentences of each English document that no listed pair names."""
     found = []
-    for one in read_corpora(corpus):
-        listed = {place for pair in one.pairs for place in pair}
-        for place, document in enumerate(one.documents):
+    for read_corpus in read_corpora(corpus):
+        listed = {place for pair in read_corpus.pairs for place in pair}
+        for place, document in enumerate(read_corpus.documents):
             if document.language == "en" and place not in listed:
-                own = [
+                sentences = [
                     sentence
                     for sentence in _SENTENCE.split(document.text)
                     if 6 <= len(sentence.split()) <= 60
                 ]
-                if len(own) >= 6:
-                    found.append(own)
+                if len(sentences) >= 6:
+                    found.append(sentences)
     if len(found) < TEXTS:
         raise InputError(
             f"The corpora have {len(found)} English texts that are like no other, and {TEXTS} are "
@@ -88,15 +88,15 @@ def _texts(
     """Return texts of so many words as lists of sentences: of a document, and of those behind it
     while that is too short.
     """
-    found, order, at = list[list[str]](), dice.permutation(len(documents)).tolist(), 0
-    while len(found) < TEXTS and at < len(order):
-        wanted, own = int(dice.integers(*words)), list[str]()
-        while at < len(order) and sum(len(one.split()) for one in own) < wanted:
-            own += documents[order[at]]
-            at += 1
-        while len(own) > 5 and sum(len(one.split()) for one in own[:-1]) >= wanted:
-            own.pop()
-        found.append(own)
+    found, order, position = list[list[str]](), dice.permutation(len(documents)).tolist(), 0
+    while len(found) < TEXTS and position < len(order):
+        wanted, chosen = int(dice.integers(*words)), list[str]()
+        while position < len(order) and sum(len(sentence.split()) for sentence in chosen) < wanted:
+            chosen += documents[order[position]]
+            position += 1
+        while len(chosen) > 5 and sum(len(sentence.split()) for sentence in chosen[:-1]) >= wanted:
+            chosen.pop()
+        found.append(chosen)
     return found
 
 
@@ -121,23 +121,26 @@ def _of_length(
     keys: int,
     dice: np.random.Generator,
 ) -> Iterator[EditFinding]:
-    whole = [" ".join(one) for one in texts]
+    whole = [" ".join(source_text) for source_text in texts]
     for kind in KINDS:
         made = [
-            edited(kind, one, texts[(at + 1) % len(texts)], dice) for at, one in enumerate(texts)
+            edited(kind, source_text, texts[(number + 1) % len(texts)], dice)
+            for number, source_text in enumerate(texts)
         ]
         exact = [
-            jaccard(shingles(one, "en"), shingles(other, "en"))
-            for one, other in zip(whole, made, strict=True)
+            jaccard(shingles(source_text, "en"), shingles(other, "en"))
+            for source_text, other in zip(whole, made, strict=True)
         ]
         found = 0
         for key in range(keys):
             fingerprinter = fingerprinter_of("words", key)
-            sources = [OfflineDocument(b"%d" % at, text) for at, text in enumerate([*whole, *made])]
+            sources = [
+                OfflineDocument(b"%d" % number, text) for number, text in enumerate([*whole, *made])
+            ]
             judged = list(
                 judge_documents(sources, fingerprinter.recipe, plan, fingerprinter.fingerprint)
             )[len(whole) :]
-            found += sum(one.verdict is Verdict.DUPLICATE for one in judged)
+            found += sum(source_text.verdict is Verdict.DUPLICATE for source_text in judged)
         yield EditFinding(
             kind, words, len(texts), statistics.mean(exact), found / (keys * len(texts))
         )

@@ -70,8 +70,8 @@ def documents_per_second(values: list[dict[str, str]], **settings: str) -> float
     )
     messages = Messages.of(
         [
-            Message("documents", 0, at, b"%d" % at, json.dumps(one).encode(), 1, [])
-            for at, one in enumerate(values)
+            Message("documents", 0, number, b"%d" % number, json.dumps(value).encode(), 1, [])
+            for number, value in enumerate(values)
         ]
     )
     preparer.prepare(messages.part(0, 100), SOURCES, b"")

@@ -176,9 +176,9 @@ def _draw_words(
         yield words[rank]
 
 
-def _trigram_jaccard(one: Sequence[str], other: Sequence[str]) -> float:
+def _trigram_jaccard(first: Sequence[str], other: Sequence[str]) -> float:
     runs = [
         {tuple(words[start : start + 3]) for start in range(len(words) - 2)}
-        for words in (one, other)
+        for words in (first, other)
     ]
     return len(runs[0] & runs[1]) / len(runs[0] | runs[1])

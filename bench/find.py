@@ -122,7 +122,7 @@ class FindReport:
     @property
     def milliseconds(self) -> list[float]:
         """The time of the engine for each clue."""
-        return [one for cell in self.cells for one in cell.milliseconds]
+        return [duration for cell in self.cells for duration in cell.milliseconds]
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, for `--json`."""
@@ -139,17 +139,17 @@ class FindReport:
             "ask_cpu_ms": round(1000 * self.ask_cpu_seconds / len(self.milliseconds), 2),
             "median_ms": round(statistics.median(self.milliseconds), 2),
             "p99_ms": round(float(np.quantile(self.milliseconds, 0.99, method="higher")), 2),
-            "cells": [one.as_json() for one in self.cells],
+            "cells": [cell.as_json() for cell in self.cells],
             "scans": [
                 {
                     "tokens": tokens,
-                    "asked": len(own),
-                    "scan_ms": round(statistics.median(scan for scan, _ in own), 1),
-                    "engine_ms": round(statistics.median(engine for _, engine in own), 2),
+                    "asked": len(milliseconds),
+                    "scan_ms": round(statistics.median(scan for scan, _ in milliseconds), 1),
+                    "engine_ms": round(statistics.median(engine for _, engine in milliseconds), 2),
                 }
                 for tokens in TOKENS
                 if (
-                    own := [
+                    milliseconds := [
                         (scan, engine) for length, scan, engine in self.scans if length == tokens
                     ]
                 )
@@ -205,9 +205,9 @@ class TextFile:
         self._words.seek(0)
         found = {}
         for number, line in enumerate(self._words):
-            held = sum(map(line.__contains__, pairs))
-            if held >= needed:
-                found[number] = held
+            pairs_found = sum(map(line.__contains__, pairs))
+            if pairs_found >= needed:
+                found[number] = pairs_found
         return found
 
 
@@ -278,35 +278,35 @@ def _ask_clues(
     cells = {key: CellFigures(*key) for key in product(LANGUAGES, TOKENS, CHANGES)}
     # The first question of each language reads dictionaries; as a role that runs has done long ago.
     for code in LANGUAGES:
-        finder.find(next(one.text for one in clues if one.language == code), LISTED)
+        finder.find(next(asked.text for asked in clues if asked.language == code), LISTED)
     say(f"asking {len(clues):,} clues")
     order = random.Random(options.seed)  # noqa: S311 - no secrets
     order.shuffle(clues)
     times: dict[AskedClue, float] = {}
     cpu_began = time.process_time()
-    for one in clues:
+    for asked in clues:
         began = time.monotonic()
-        found = finder.find(one.text, LISTED)
-        times[one] = 1000 * (time.monotonic() - began)
-        cell = cells[one.language, one.tokens, one.change]
-        cell.milliseconds.append(times[one])
+        found = finder.find(asked.text, LISTED)
+        times[asked] = 1000 * (time.monotonic() - began)
+        cell = cells[asked.language, asked.tokens, asked.change]
+        cell.milliseconds.append(times[asked])
         cell.first += any(
-            number_of(document.output_position) == one.source for document in found.documents
+            number_of(document.output_position) == asked.source for document in found.documents
         )
     report.ask_cpu_seconds = time.process_time() - cpu_began
-    for one in clues:
-        cells[one.language, one.tokens, one.change].listed += _is_listed(
-            texts.text(one.source), one.text, languages
+    for asked in clues:
+        cells[asked.language, asked.tokens, asked.change].listed += _is_listed(
+            texts.text(asked.source), asked.text, languages
         )
     report.cells = list(cells.values())
-    for one in _select_clues(clues, options.scans):
-        say(f"a scan for {one.tokens} words in {one.language}, {one.change}")
+    for asked in _select_clues(clues, options.scans):
+        say(f"a scan for {asked.tokens} words in {asked.language}, {asked.change}")
         began = time.monotonic()
-        clue = parse_query(one.text, languages)
+        clue = parse_query(asked.text, languages)
         wanted = [f" {' '.join(pair)} ".encode() for pair in clue.pairs]
-        held = texts.scan(wanted, clue.needed_pairs())
-        report.scans.append((one.tokens, 1000 * (time.monotonic() - began), times[one]))
-        shares = {number: count / len(clue.pairs) for number, count in held.items()}
+        pairs_found = texts.scan(wanted, clue.needed_pairs())
+        report.scans.append((asked.tokens, 1000 * (time.monotonic() - began), times[asked]))
+        shares = {number: count / len(clue.pairs) for number, count in pairs_found.items()}
         answer = {
             number_of(document.facts.output_position): document.share
             for document in engine.find(clue, LISTED)
@@ -316,7 +316,7 @@ def _ask_clues(
             shares.get(number) != share for number, share in answer.items()
         ):
             report.complaints.append(
-                f"The engine's answer is not the scan's, for the clue {one.text!r:.200}."
+                f"The engine's answer is not the scan's, for the clue {asked.text!r:.200}."
             )
 
 
@@ -335,14 +335,16 @@ def _select_clues(clues: Sequence[AskedClue], count: int) -> Iterator[AskedClue]
         for tokens in TOKENS
     ]
     for kind in kinds[:count]:
-        yield next(one for one in clues if (one.language, one.tokens, one.change) == kind)
+        yield next(clue for clue in clues if (clue.language, clue.tokens, clue.change) == kind)
 
 
 def _make_clues(texts: TextFile, languages: Languages, options: FindOptions) -> Iterator[AskedClue]:
     """Yield the clues: the same piece of a text whole, changed and with a word missing."""
     dice = np.random.default_rng([options.seed, 7])
     for code in LANGUAGES:
-        own = [number for number, one in enumerate(texts.languages) if one == code]
+        numbers = [
+            number for number, text_language in enumerate(texts.languages) if text_language == code
+        ]
         for tokens in TOKENS:
             made = tries = 0
             while made < options.clues:
@@ -352,7 +354,7 @@ def _make_clues(texts: TextFile, languages: Languages, options: FindOptions) -> 
                         f"The texts in {code!r} are too short for clues of {tokens} words: give a "
                         "larger --size."
                     )
-                source, other = (own[place] for place in dice.integers(0, len(own), 2))
+                source, other = (numbers[place] for place in dice.integers(0, len(numbers), 2))
                 piece = _cut_piece(texts.text(source), tokens, languages, dice.random())
                 foreign = _cut_piece(texts.text(other), 1, languages, dice.random())
                 if piece is None or foreign is None:
@@ -377,9 +379,9 @@ def _cut_piece(
     if len(spans) < tokens:
         return None
     first = int(where * (len(spans) - tokens + 1))
-    own = spans[first : first + tokens]
-    begin, end = own[0][0], own[-1][1]
+    spans_of_piece = spans[first : first + tokens]
+    begin, end = spans_of_piece[0][0], spans_of_piece[-1][1]
     return [
         (data[begin:start].decode(), data[start:stop].decode(), data[stop:end].decode())
-        for start, stop in own
+        for start, stop in spans_of_piece
     ]

@@ -49,7 +49,7 @@ def generate_texts(seed: int, size_bytes: int, documents: int) -> Iterator[tuple
     sources = [GeneratedTexts(seed, code, size_bytes) for code in LANGUAGES]
     left = documents
     for first in itertools.count(0, _BLOCK):
-        blocks = [one.texts(first, _BLOCK) for one in sources]
+        blocks = [source.texts(first, _BLOCK) for source in sources]
         for number in range(_BLOCK):
             for code, block in zip(LANGUAGES, blocks, strict=True):
                 if not left:
@@ -131,7 +131,9 @@ def vocabulary(code: str) -> list[str]:
         dictionary = engine_folder(ENGINE_FILES, ENGINE_DIGEST) / "dict.txt"
         lines = [line.split(" ") for line in dictionary.read_text(encoding="utf-8").splitlines()]
         words = [word for word, *_ in sorted(lines, key=lambda fields: -int(fields[1]))]
-        return [word for word in words if all("\u4e00" <= one <= "\u9fff" for one in word)][:_WORDS]
+        return [
+            word for word in words if all("\u4e00" <= character <= "\u9fff" for character in word)
+        ][:_WORDS]
     if code == "ja":
         characters = _characters("euc_jp", 0xB0, 0xCF)
         count = len(characters)
@@ -163,7 +165,7 @@ def _scattered_numbers(limit: int) -> Iterator[int]:
 def _characters(encoding: str, first: int, last: int) -> list[str]:
     """Return the frequent Han of a national standard, which has a block for them."""
     cells = (bytes((row, cell)) for row in range(first, last + 1) for cell in range(0xA1, 0xFF))
-    return [one for cell in cells if (one := cell.decode(encoding, "ignore"))]
+    return [character for cell in cells if (character := cell.decode(encoding, "ignore"))]
 
 
 def _random_fractions(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:

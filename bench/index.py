@@ -151,7 +151,7 @@ class IndexReport:
         The kinds are before compression, with their keys.
         """
         count = self.representatives
-        ids = sum(one["id_bytes"] for one in self.curve) / self.options.documents
+        ids = sum(sample["id_bytes"] for sample in self.curve) / self.options.documents
         parts = {
             f"{name}, not compressed": size / count
             for name, size in self.after_close["parts"].items()
@@ -161,13 +161,16 @@ class IndexReport:
     @property
     def by_chance(self) -> int:
         """How many documents were near an earlier one that nobody planted; each was seen to be."""
-        return sum(int(one["by_chance"]) for one in self.curve)
+        return sum(int(sample["by_chance"]) for sample in self.curve)
 
     @property
     def candidates(self) -> float:
         """How many entries a document's search looked up, over the second half of the documents."""
         half = self.curve[len(self.curve) // 2 :]
-        return float(sum(one["candidates"] for one in half) / sum(one["documents"] for one in half))
+        return float(
+            sum(sample["candidates"] for sample in half)
+            / sum(sample["documents"] for sample in half)
+        )
 
     @property
     def growth(self) -> float:
@@ -195,8 +198,8 @@ class IndexReport:
     def threads(self) -> str:
         """The threads that work, as a sentence."""
         searching = min(2, os.cpu_count() or 1)
-        own = f"1 that applies and is one of {searching} in searches and when tables are sorted, 1 that reads pages"
-        return f"{own}; RocksDB's own to flush and compact"
+        product_threads = f"1 that applies and is one of {searching} in searches and when tables are sorted, 1 that reads pages"
+        return f"{product_threads}; RocksDB's own to flush and compact"
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as one JSON object."""
@@ -216,8 +219,8 @@ class IndexReport:
             "sustained_documents_per_second": self.sustained,
             "sustained_documents_per_cpu_second": self.sustained_cpu,
             "whole_run_documents_per_second": _rate(self.curve, "seconds"),
-            "planted_found": sum(one["planted_found"] for one in self.curve),
-            "planted_missed": sum(one["wrong"] for one in self.curve),
+            "planted_found": sum(sample["planted_found"] for sample in self.curve),
+            "planted_missed": sum(sample["wrong"] for sample in self.curve),
             "near_by_chance": self.by_chance,
             "candidates_per_document": self.candidates,
             "growth_of_cpu": self.growth,
@@ -306,7 +309,7 @@ def _restart(report: IndexReport, folder: Path, say: Say) -> None:
 
 def _add_complaints(report: IndexReport) -> None:
     missed = sum(
-        one["wrong"] for one in report.curve + report.reopened_curve + report.rebuild_curve
+        sample["wrong"] for sample in report.curve + report.reopened_curve + report.rebuild_curve
     )
     if missed:
         report.complaints.append(
@@ -338,14 +341,14 @@ def _collect_curve(
     say: Say,
     doing: str,
 ) -> dict[str, Any]:
-    done, told = 0, time.monotonic()
+    done, told_at = 0, time.monotonic()
     for line in lines:
         if "documents" not in line:
             return line
         curve.append(line)
         done += line["documents"]
-        if time.monotonic() - told > _REPORT_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - told_at > _REPORT_SECONDS:
+            told_at = time.monotonic()
             say(
                 f"{doing} {done:,} of {options.documents:,}: {_rate([line], 'seconds'):,.0f} "
                 "documents/s"
@@ -408,5 +411,5 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 
 def _rate(curve: list[dict[str, Any]], what: str) -> float:
-    seconds = sum(one[what] for one in curve)
-    return sum(one["documents"] for one in curve) / seconds if seconds else 0.0
+    seconds = sum(sample[what] for sample in curve)
+    return sum(sample["documents"] for sample in curve) / seconds if seconds else 0.0

@@ -85,13 +85,13 @@ class AnswerChecker:
             return False
         its_record, its_place = divmod(named, RECORD_DOCUMENTS)
         _, prints, sketches = self._stream.texts(its_record)
-        own, other = number_of(record.prints[place]), number_of(prints[its_place])
+        fingerprint, other = number_of(record.prints[place]), number_of(prints[its_place])
         both = record.sketches[place].tobytes(), sketches[its_place].tobytes()
         plan = self._stream.plan
         return (
             Reach(plan).is_near(
-                ComparedText.of_number(own, FEATURES, both[0]),
+                ComparedText.of_number(fingerprint, FEATURES, both[0]),
                 ComparedText.of_number(other, FEATURES, both[1]),
             )
-            and plan.distance(own, other) == judgement.distance
+            and plan.distance(fingerprint, other) == judgement.distance
         )

@@ -122,7 +122,8 @@ class PrintStream:
         end = begin + count
         time_ms = BEGIN_MS + number * 10
         ids = tuple(
-            b"https://host-%d.example/page/%d" % (one % 9973, one) for one in range(begin, end)
+            b"https://host-%d.example/page/%d" % (document_number % 9973, document_number)
+            for document_number in range(begin, end)
         )
         batch = Batch(
             recipe=self.recipe,
@@ -166,10 +167,13 @@ class PrintStream:
         return is_copy
 
     def _prints(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        one, other = self._random_limbs(numbers, 11), self._random_limbs(numbers, 13)
-        is_shared = one | other if self.template else one & other
-        own, shared = self._random_limbs(numbers, 1), self._random_limbs(self._groups(numbers), 15)
-        return own ^ (own ^ shared) & is_shared
+        first, other = self._random_limbs(numbers, 11), self._random_limbs(numbers, 13)
+        is_shared = first | other if self.template else first & other
+        own_limbs, shared = (
+            self._random_limbs(numbers, 1),
+            self._random_limbs(self._groups(numbers), 15),
+        )
+        return own_limbs ^ (own_limbs ^ shared) & is_shared
 
     def _sketches(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return sketches, (n, SKETCH_BYTES)."""

@@ -217,7 +217,8 @@ class Bench:
             round=number,
             documents=last.committed - first.committed,
             seconds=last.seconds - first.seconds,
-            first_commit_seconds=next(one.seconds for one in readings if one.committed) - began,
+            first_commit_seconds=next(reading.seconds for reading in readings if reading.committed)
+            - began,
             cpu_seconds={
                 name: last.cpu_seconds[name] - first.cpu_seconds[name] for name in last.cpu_seconds
             },
@@ -225,10 +226,20 @@ class Bench:
             if stages
             else {},
             cpu_seconds_total=by_role(
-                ((one.name, one.usage.cpu_seconds) for one in children if one.usage), sum
+                (
+                    (reading.name, reading.usage.cpu_seconds)
+                    for reading in children
+                    if reading.usage
+                ),
+                sum,
             ),
             memory_bytes_max=by_role(
-                ((one.name, one.usage.memory_bytes_max) for one in children if one.usage), max
+                (
+                    (reading.name, reading.usage.memory_bytes_max)
+                    for reading in children
+                    if reading.usage
+                ),
+                max,
             ),
             balance=balance,
             disk_bytes=disk_bytes,
@@ -302,16 +313,21 @@ class Bench:
 
         `more` are further settings, of the roles.
         """
-        own = _own_settings(variant, settings, folder) | dict(more or {})
+        variant_settings = _own_settings(variant, settings, folder) | dict(more or {})
         names = settings.topic_names
         programs: dict[str, tuple[list[str], dict[str, str]]]
         if variant in PLANS:
             role = [sys.executable, "-m", "stream_dedup", "run"]
-            programs = {"index": ([*role, "index", "--stop-with-parent"], child_environment(own))}
+            programs = {
+                "index": (
+                    [*role, "index", "--stop-with-parent"],
+                    child_environment(variant_settings),
+                )
+            }
             for name in self._worker_names("worker"):
                 programs[name] = (
                     [*role, "worker", "--stop-with-parent"],
-                    child_environment(own | {"worker_id": name}),
+                    child_environment(variant_settings | {"worker_id": name}),
                 )
         elif variant in self._peers:
             topics_and_group = names.documents, names.named(copy.TOPIC), settings.group
@@ -324,7 +340,7 @@ class Bench:
         else:
             program = [sys.executable, "-m", "bench.copy"]
             programs = {
-                name: (program, child_environment(own | {"worker_id": name}))
+                name: (program, child_environment(variant_settings | {"worker_id": name}))
                 for name in self._worker_names(variant)
             }
         children: list[MeasuredChild] = []
@@ -420,16 +436,16 @@ class Bench:
 def _own_settings(variant: str, settings: Settings, folder: Path) -> dict[str, str]:
     """Return what a program of ours gets as settings: all that is not a default."""
     shared = ("kafka_bootstrap_servers", "topic_prefix", "group", "batch_documents")
-    own = {name: str(getattr(settings, name)) for name in shared}
+    settings_of_variant = {name: str(getattr(settings, name)) for name in shared}
     if variant in PLANS:
-        own |= {
+        settings_of_variant |= {
             "value_format": "json",
             "id_field": "url",
             "plan": variant,
             "state_dir": str(folder),
         }
-        own |= {"http_port": "0"}
-    return own
+        settings_of_variant |= {"http_port": "0"}
+    return settings_of_variant
 
 
 def role_of(name: str) -> str:

@@ -61,13 +61,13 @@ def loopback_bytes_sent(path: Path = _INTERFACES) -> int | None:
     return None
 
 
-def fill_log(own: Mapping[str, str], entries: int) -> None:
+def fill_log(variables: Mapping[str, str], entries: int) -> None:
     """Begin the log of roles that get the settings `own`, with so many representatives.
 
     Raises:
         BrokerError: they could not be written.
     """
-    settings = load_settings(own, environ={})
+    settings = load_settings(variables, environ={})
     recipe, names = recipe_of(settings), settings.topic_names
     appender = LogAppender(settings, names.fingerprints, "fill")
     appender.send(

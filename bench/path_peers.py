@@ -114,14 +114,14 @@ def find_peers(root: Path = _ROOT) -> tuple[dict[str, CopyPeer], dict[str, str]]
                 check=True,
             )
         except (OSError, subprocess.SubprocessError) as error:
-            said = (
+            sentence = (
                 error.stderr.strip().splitlines()[-1:]
                 if isinstance(error, subprocess.CalledProcessError)
                 else [str(error)]
             )
             missing[peer.name] = (
                 f"{peer.title} is not here, so it is not measured: {peer.remedy}. "
-                f"({' '.join(said)})"
+                f"({' '.join(sentence)})"
             )
             continue
         found[peer.name] = replace(peer, versions=json.loads(asked.stdout))

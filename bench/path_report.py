@@ -246,35 +246,38 @@ class PathReport:
     def of(self, variant: str) -> list[Sample]:
         """Return the samples of a variant, in the order of rounds."""
         return sorted(
-            (one for one in self.samples if one.variant == variant), key=lambda one: one.round
+            (sample for sample in self.samples if sample.variant == variant),
+            key=lambda sample: sample.round,
         )
 
     def documents_per_second(self, variant: str) -> float | None:
         """Return the median throughput of a variant."""
-        return median([one.documents_per_second for one in self.of(variant)])
+        return median([sample.documents_per_second for sample in self.of(variant)])
 
     def ratios(self, variant: str, base: str = COPY) -> list[float]:
         """Return the throughput of a variant divided by that of `base`, for each round that has
         both.
         """
-        bases = {one.round: one.documents_per_second for one in self.of(base)}
-        pairs = ((one.documents_per_second, bases.get(one.round)) for one in self.of(variant))
+        bases = {sample.round: sample.documents_per_second for sample in self.of(base)}
+        pairs = (
+            (sample.documents_per_second, bases.get(sample.round)) for sample in self.of(variant)
+        )
         return [rate / other for rate, other in pairs if rate and other]
 
     @property
     def complaints(self) -> list[str]:
         """What must not be, in sentences; a peer that copies at least once may copy some twice."""
         found = []
-        for one in self.samples:
-            peer = self.peers.get(one.variant)
-            came_out = sum(count for name, count in one.balance.items() if name != "in")
-            if one.is_balanced or (
-                peer is not None and not peer.is_exactly_once and came_out > one.balance["in"]
+        for sample in self.samples:
+            peer = self.peers.get(sample.variant)
+            came_out = sum(count for name, count in sample.balance.items() if name != "in")
+            if sample.is_balanced or (
+                peer is not None and not peer.is_exactly_once and came_out > sample.balance["in"]
             ):
                 continue
             found.append(
-                f"In round {one.round} of {one.variant}, {one.balance['in']} documents went in and "
-                f"{', '.join(f'{count} {name}' for name, count in one.balance.items() if name != 'in')} came out; "
+                f"In round {sample.round} of {sample.variant}, {sample.balance['in']} documents went in and "
+                f"{', '.join(f'{count} {name}' for name, count in sample.balance.items() if name != 'in')} came out; "
                 + (f"its figures do not count, ask {peer.title}." if peer else "please report it.")
             )
         return found
@@ -285,8 +288,8 @@ class PathReport:
         variants: dict[str, object] = {}
         for variant in self.variants:
             of, ratios = self.of(variant), self.ratios(variant)
-            cpu = [one.per_document_us(one.cpu_seconds) for one in of]
-            stages = [one.per_document_us(one.stage_seconds) for one in of]
+            cpu = [sample.per_document_us(sample.cpu_seconds) for sample in of]
+            stages = [sample.per_document_us(sample.stage_seconds) for sample in of]
             quix = (
                 {"ratio_to_quix": _rounded(median(self.ratios(variant, QUIX)), 4)}
                 if QUIX in self.peers
@@ -299,10 +302,12 @@ class PathReport:
                 **quix,
                 "cpu_per_document_us": _all_rounded(medians(cpu)),
                 "stages_per_document_us": _all_rounded(medians(stages)),
-                "bytes_per_document": _all_rounded(medians([one.bytes_per_document for one in of])),
+                "bytes_per_document": _all_rounded(
+                    medians([sample.bytes_per_document for sample in of])
+                ),
                 "memory_bytes_max": {
                     name: int(value)
-                    for name, value in medians([one.memory_bytes_max for one in of]).items()
+                    for name, value in medians([sample.memory_bytes_max for sample in of]).items()
                 },
             }
         return {
@@ -329,9 +334,10 @@ class PathReport:
             "peers_missing": dict(self.missing),
             "variants": variants,
             "latency": {
-                plan: [one.as_json() for one in found] for plan, found in self.latencies.items()
+                plan: [sample.as_json() for sample in found]
+                for plan, found in self.latencies.items()
             },
-            "samples": [one.as_json() for one in self.samples],
+            "samples": [sample.as_json() for sample in self.samples],
             "complaints": self.complaints,
         }
 
@@ -350,14 +356,17 @@ def timed_window(readings: Sequence[PathReading], total: int) -> tuple[PathReadi
     then start and end effects, and no throughput.
     """
     last = readings[-1]
-    first = next((one for one in readings if one.is_in_window(total)), last)
+    first = next((reading for reading in readings if reading.is_in_window(total)), last)
     return (first, last) if first.committed <= total / 2 else (last, last)
 
 
 def medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the median of each name over those that have it."""
     names = dict.fromkeys(itertools.chain.from_iterable(found))
-    return {name: statistics.median([one[name] for one in found if name in one]) for name in names}
+    return {
+        name: statistics.median([sample[name] for sample in found if name in sample])
+        for name in names
+    }
 
 
 def median(values: Sequence[float | None]) -> float | None:

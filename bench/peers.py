@@ -99,7 +99,8 @@ class Peers:
             self.versions: Mapping[str, str] = hello["versions"]
             self.missing: Mapping[str, str] = hello["missing"]
             self.methods: tuple[PeerMethod, ...] = tuple(
-                PeerMethod(one["name"], one["plan"], one["does"]) for one in hello["methods"]
+                PeerMethod(method["name"], method["plan"], method["does"])
+                for method in hello["methods"]
             )
         except BaseException:
             self.close()
@@ -116,7 +117,9 @@ class Peers:
         """
         answer = self._ask(ask="pairs", method=method.name, texts=texts, languages=languages)
         return {
-            (min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other
+            (min(first, other), max(first, other))
+            for first, other in answer["pairs"]
+            if first != other
         }
 
     def close(self) -> None:

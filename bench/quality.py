@@ -98,7 +98,7 @@ class PairCounts:
 
     def __add__(self, other: PairCounts) -> PairCounts:
         return PairCounts(
-            *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self))
+            *(getattr(self, column.name) + getattr(other, column.name) for column in fields(self))
         )
 
     @property
@@ -179,11 +179,14 @@ class QualityReport:
         """Return one line for each method and set, then for each method and group, and for all of
         it together.
         """
-        methods = dict.fromkeys((one.method, one.plan) for one in self.findings)
+        methods = dict.fromkeys((finding.method, finding.plan) for finding in self.findings)
         lines = [
             self._summary(*method, name, of_set, of_group)
             for name, of_set, of_group in [
-                *((name, name, None) for name in dict.fromkeys(one.set for one in self.findings)),
+                *(
+                    (name, name, None)
+                    for name in dict.fromkeys(finding.set for finding in self.findings)
+                ),
                 *((group, None, group) for group in GROUPS),
                 (ALL, None, None),
             ]
@@ -198,19 +201,19 @@ class QualityReport:
         over all keys.
         """
         found: defaultdict[tuple[str, str, str], BandCounts] = defaultdict(BandCounts)
-        for one in self.findings:
-            found[one.set, one.method, one.plan] += one.bands
+        for finding in self.findings:
+            found[finding.set, finding.method, finding.plan] += finding.bands
         return dict(found)
 
     def _summary(
         self, method: str, plan: str, name: str, of_set: str | None, of_group: Group | None
     ) -> Summary:
         by_key: defaultdict[int, PairCounts] = defaultdict(PairCounts)
-        for one in self.findings:
-            if (one.method, one.plan) == (method, plan) and of_set in (None, one.set):
-                for group, counts in one.counts.items():
+        for finding in self.findings:
+            if (finding.method, finding.plan) == (method, plan) and of_set in (None, finding.set):
+                for group, counts in finding.counts.items():
                     if of_group in (None, group):
-                        by_key[one.key] += counts
+                        by_key[finding.key] += counts
         recalls = [counts.recall for counts in by_key.values() if counts.recall is not None]
         return Summary(
             method, plan, name, sum(by_key.values(), PairCounts()), min(recalls, default=None)
@@ -222,14 +225,14 @@ class QualityReport:
             "summaries": [line.as_json() for line in self.summaries()],
             "findings": [
                 {
-                    **asdict(one),
-                    "counts": {group: asdict(counts) for group, counts in one.counts.items()},
-                    "bands": one.bands.as_json(),
+                    **asdict(finding),
+                    "counts": {group: asdict(counts) for group, counts in finding.counts.items()},
+                    "bands": finding.bands.as_json(),
                 }
-                for one in self.findings
+                for finding in self.findings
             ],
             "templates": {
-                code: {"pages": pages, "nearest_jaccard_10_50_90": [round(one, 3) for one in cuts]}
+                code: {"pages": pages, "nearest_jaccard_10_50_90": [round(cut, 3) for cut in cuts]}
                 for code, (pages, cuts) in self.templates.items()
             },
             "peers": dict(self.peer_versions),
@@ -330,8 +333,8 @@ class QualityStream:
         for pages in self.templates.values():
             first = len(self.documents)
             self._known += [
-                Pair(first + one.earlier, first + one.later, one.jaccard, one.verdict)
-                for one in pages.pairs
+                Pair(first + pair.earlier, first + pair.later, pair.jaccard, pair.verdict)
+                for pair in pages.pairs
             ]
             self.documents += pages.documents
         self.order: list[int] = Dice("quality stream", corpus.name, seed).shuffled(
@@ -355,9 +358,9 @@ class QualityStream:
         are in the last band.
         """
         dropped = {place: verdict.is_duplicate for place, verdict in verdicts.items()}
-        own = [place for place in self.order if place < len(self.corpus.documents)]
+        places = [place for place in self.order if place < len(self.corpus.documents)]
         return count_bands(
-            nearest_kept(self._neighbours, own, dropped), [dropped[place] for place in own]
+            nearest_kept(self._neighbours, places, dropped), [dropped[place] for place in places]
         )
 
     @functools.cached_property
@@ -403,7 +406,7 @@ def _measure(
     corpus, recipe = stream.corpus, fingerprinter.recipe
     known = KnownPrints(fingerprinter, [document.text for document in stream.documents])
     prints = known.prints
-    own = slice(len(corpus.documents))
+    rows_of_corpus = slice(len(corpus.documents))
     sources = [
         OfflineDocument(str(place).encode(), stream.documents[place].text, site=f"{place}.example")
         for place in stream.order
@@ -411,7 +414,11 @@ def _measure(
     findings = []
     for plan in plans_for(recipe, plans):
         pairs = near_pairs(
-            prints.prints[own], prints.features[own], prints.sketches[own], recipe.floor, plan
+            prints.prints[rows_of_corpus],
+            prints.features[rows_of_corpus],
+            prints.sketches[rows_of_corpus],
+            recipe.floor,
+            plan,
         )
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan, known.fingerprint):
@@ -429,21 +436,21 @@ def _measure(
 def _measure_peer(stream: QualityStream, method: PeerMethod, peers: Peers) -> QualityFinding:
     texts = [document.text for document in stream.documents]
     pairs = peers.near_pairs(method, texts, [document.language for document in stream.documents])
-    own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
+    pairs_of_corpus = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
     verdicts = judge_greedily(pairs, stream.order)
-    counts = _sum_counts(count_pairs(stream.corpus, own), stream.drops(verdicts))
+    counts = _sum_counts(count_pairs(stream.corpus, pairs_of_corpus), stream.drops(verdicts))
     return QualityFinding(
         method.name, method.plan, stream.corpus.name, 0, counts, stream.bands(verdicts)
     )
 
 
 def _sum_counts(
-    one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]
+    left: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]
 ) -> dict[Group, PairCounts]:
     return {
-        group: one.get(group, PairCounts()) + other.get(group, PairCounts())
+        group: left.get(group, PairCounts()) + other.get(group, PairCounts())
         for group in GROUPS
-        if group in one or group in other
+        if group in left or group in other
     }
 
 
@@ -487,10 +494,10 @@ def near_pairs(
                 ]
             )
         for row, other in zip(*map(np.ndarray.tolist, np.nonzero(may_be_near)), strict=True):
-            one = first + row
-            a, b = int(places[one]), int(places[other])
-            if one < other and reach.is_near(
-                ComparedText.of_number(numbers[one], counts[a], sketches[a].tobytes(), (1, 0, 0)),
+            left = first + row
+            a, b = int(places[left]), int(places[other])
+            if left < other and reach.is_near(
+                ComparedText.of_number(numbers[left], counts[a], sketches[a].tobytes(), (1, 0, 0)),
                 ComparedText.of_number(numbers[other], counts[b], sketches[b].tobytes(), (2, 0, 0)),
             ):
                 found.add((a, b))
@@ -512,7 +519,7 @@ def count_pairs(corpus: Corpus, taken: Pairs) -> dict[Group, PairCounts]:
         counts[corpus.group(pair)] += _count_listed(known, pair in taken)
     for pair in taken - corpus.pairs.keys():
         counts[corpus.group(pair)] += PairCounts(false_pairs=1, far_pairs=1)
-    return {group: one for group, one in counts.items() if one != PairCounts()}
+    return {group: count for group, count in counts.items() if count != PairCounts()}
 
 
 def _count_listed(known: KnownPair, taken: bool) -> PairCounts:
@@ -533,14 +540,14 @@ def judge_greedily(pairs: Pairs, order: Sequence[int]) -> dict[int, TrueJudgemen
     kept.
     """
     neighbours: defaultdict[int, set[int]] = defaultdict(set)
-    for one, other in pairs:
-        neighbours[one].add(other)
-        neighbours[other].add(one)
+    for first, other in pairs:
+        neighbours[first].add(other)
+        neighbours[other].add(first)
     kept: dict[int, int] = {}  # place: when it came
     verdicts = {}
     for when, place in enumerate(order):
         of: Any = min(
-            (one for one in neighbours[place] if one in kept), key=kept.__getitem__, default=None
+            (near for near in neighbours[place] if near in kept), key=kept.__getitem__, default=None
         )
         verdicts[place] = TrueJudgement(of is not None, of)
         if of is None:

@@ -59,14 +59,14 @@ class People:
         self, settings: Settings, folder: Path, children: Sequence[MeasuredChild]
     ) -> Iterator[None]:
         """Read while this lasts."""
-        own = {
+        variables = {
             name: str(getattr(settings, name))
             for name in ("kafka_bootstrap_servers", "topic_prefix", "group")
         }
-        own |= {"value_format": "json", "id_field": "url", "http_port": "0"}
-        own["console_index"] = f"http://127.0.0.1:{_port(children[0])}"
+        variables |= {"value_format": "json", "id_field": "url", "http_port": "0"}
+        variables["console_index"] = f"http://127.0.0.1:{_port(children[0])}"
         role = [sys.executable, "-m", "stream_dedup", "run", "console", "--stop-with-parent"]
-        console = MeasuredChild("console", role, child_environment(own), folder)
+        console = MeasuredChild("console", role, child_environment(variables), folder)
         self._stop.clear()
         threads = [
             threading.Thread(target=self._read, args=(_port(console), number))
@@ -128,11 +128,11 @@ def main() -> int:
         for number in range(ROUNDS):
             for name in list(found)[:: -1 if number % 2 else 1]:
                 beside = () if name == "nobody" else (people.beside,)
-                (one,) = bench.latency("bands", SECONDS, *beside)
-                found[name].append(np.percentile(one.ages_ms, (50, 99)).tolist())
+                (latency,) = bench.latency("bands", SECONDS, *beside)
+                found[name].append(np.percentile(latency.ages_ms, (50, 99)).tolist())
     for name, rounds in found.items():
         p50, p99 = np.median(rounds, axis=0)
-        each = ", ".join(f"{one[0]:.0f}/{one[1]:.0f}" for one in rounds)
+        each = ", ".join(f"{latency[0]:.0f}/{latency[1]:.0f}" for latency in rounds)
         print(
             f"{name}: verdicts after {p50:.1f} ms (p50), {p99:.1f} ms (p99), medians of {ROUNDS} "
             f"rounds ({each})"

@@ -49,13 +49,13 @@ def bench_files_command(
                 failed.append(str(error))
     rows = [
         [
-            one.program,
-            f"{one.recall:.3f}",
-            f"{one.false_drops:,}",
-            f"{one.cpu_seconds:.1f}",
-            f"{one.memory_mb:,.0f}",
+            run.program,
+            f"{run.recall:.3f}",
+            f"{run.false_drops:,}",
+            f"{run.cpu_seconds:.1f}",
+            f"{run.memory_mb:,.0f}",
         ]
-        for one in runs
+        for run in runs
     ]
     print_table(
         ["program", f"recall of {len(truth.copies):,}", "false drops", "CPU, s", "memory, MB"], rows
@@ -66,7 +66,7 @@ def bench_files_command(
         "documents": documents,
         "size": size_bytes,
         "seed": seed,
-        "runs": [dataclasses.asdict(one) for one in runs],
+        "runs": [dataclasses.asdict(run) for run in runs],
     }
     write_figures(stamped(figures), target)
     return 1 if failed else 0

@@ -104,26 +104,26 @@ def _show(figures: Mapping[str, Any], out: Console) -> None:
     )
     found = table_of("clue", *heads)
     for (code, tokens), cells in groupby(
-        figures["cells"], lambda one: (one["language"], one["tokens"])
+        figures["cells"], lambda row: (row["language"], row["tokens"])
     ):
-        own = list(cells)
+        cells_of_group = list(cells)
         found.add_row(
             f"{_LANGUAGES[code]}, {tokens} words",
-            *(f"{one['recall']:.3f}, {one['listed']:.3f}" for one in own),
-            " / ".join(f"{one['median_ms']:.1f}" for one in own),
-            " / ".join(f"{one['p99_ms']:.1f}" for one in own),
+            *(f"{row['recall']:.3f}, {row['listed']:.3f}" for row in cells_of_group),
+            " / ".join(f"{row['median_ms']:.1f}" for row in cells_of_group),
+            " / ".join(f"{row['p99_ms']:.1f}" for row in cells_of_group),
         )
     found.print_to(out)
     if figures["scans"]:
         out.print()
         beside = table_of("clue", "asked", "a plain scan, ms", "the engine, ms", "times as fast")
-        for one in figures["scans"]:
-            times = number(one["scan_ms"] / one["engine_ms"])
+        for row in figures["scans"]:
+            times = number(row["scan_ms"] / row["engine_ms"])
             beside.add_row(
-                f"{one['tokens']} words",
-                str(one["asked"]),
-                number(one["scan_ms"]),
-                number(one["engine_ms"], 1),
+                f"{row['tokens']} words",
+                str(row["asked"]),
+                number(row["scan_ms"]),
+                number(row["engine_ms"], 1),
                 times,
             )
         beside.print_to(out)

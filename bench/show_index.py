@@ -158,16 +158,16 @@ def _compare(reports: list[index.IndexReport], out: Console) -> None:
         "growth",
         "resident bytes",
     )
-    for one in reports:
+    for report in reports:
         table.add_row(
-            one.options.plan.name,
-            number(one.sustained),
-            number(one.sustained / by.sustained, 2),
-            number(one.sustained_cpu),
-            number(one.sustained_cpu / by.sustained_cpu, 2),
-            number(one.candidates, 1),
-            number(one.growth, 2),
-            number(one.resident_bytes),
+            report.options.plan.name,
+            number(report.sustained),
+            number(report.sustained / by.sustained, 2),
+            number(report.sustained_cpu),
+            number(report.sustained_cpu / by.sustained_cpu, 2),
+            number(report.candidates, 1),
+            number(report.growth, 2),
+            number(report.resident_bytes),
         )
     out.print()
     table.print_to(out)
@@ -231,7 +231,9 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
             curve[place]
             for place in sorted({len(curve) * part // 5 for part in range(5)} | {len(curve) - 1})
         ]
-        rates = ", ".join(number(one["documents"] / max(one["seconds"], 1e-9)) for one in samples)
+        rates = ", ".join(
+            number(sample["documents"] / max(sample["seconds"], 1e-9)) for sample in samples
+        )
         memory = last["statistics"]["bytes_in_memory"] / report.representatives
         table.add_row(
             name,
@@ -249,8 +251,8 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
 
 
 def _show_reopened(report: index.IndexReport, out: Console) -> None:
-    one = report.reopened
-    entries = one["statistics"]["entries"]
+    figures = report.reopened
+    entries = figures["statistics"]["entries"]
     out.print()
     table = table_of(
         "after SIGKILL, with",
@@ -263,12 +265,12 @@ def _show_reopened(report: index.IndexReport, out: Console) -> None:
     )
     table.add_row(
         f"{megabytes(report.options.reopen_bytes)} MB",
-        number(one["open_seconds"], 2),
-        number(one["open_cpu_seconds"], 2),
+        number(figures["open_seconds"], 2),
+        number(figures["open_cpu_seconds"], 2),
         number(report.judged_on),
         number(report.judged_on_cpu),
-        f"{one['statistics']['bytes_in_memory'] / entries:.0f} a document",
-        megabytes(one["rss_bytes_max"]),
+        f"{figures['statistics']['bytes_in_memory'] / entries:.0f} a document",
+        megabytes(figures["rss_bytes_max"]),
     )
     table.print_to(out)
 
@@ -276,20 +278,20 @@ def _show_reopened(report: index.IndexReport, out: Console) -> None:
 def _show_restarts(report: index.IndexReport, out: Console) -> None:
     out.print()
     table = table_of("opening", "seconds", "of CPU", "entries/s", "resident MB")
-    for name, one in (
+    for name, figures in (
         ("after SIGKILL", report.after_kill),
         ("after a clean stop", report.after_close),
     ):
-        rate = number(report.representatives / one["open_seconds"])
+        rate = number(report.representatives / figures["open_seconds"])
         table.add_row(
             name,
-            number(one["open_seconds"], 2),
-            number(one["open_cpu_seconds"], 2),
+            number(figures["open_seconds"], 2),
+            number(figures["open_cpu_seconds"], 2),
             rate,
-            megabytes(one["rss_bytes"]),
+            megabytes(figures["rss_bytes"]),
         )
-    one = report.restored
-    seconds = one["restore_seconds"] + one["open_seconds"]
+    figures = report.restored
+    seconds = figures["restore_seconds"] + figures["open_seconds"]
     table.add_row(
         "a snapshot, copied and proved",
         number(seconds, 2),

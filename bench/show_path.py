@@ -158,17 +158,21 @@ def _show(report: PathReport, out: Console) -> None:
     throughput_table(report).print_to(out)
     out.print()
     _times(
-        "CPU per document, us", [(one, _medians_of_cpu(report, one)) for one in report.variants]
+        "CPU per document, us",
+        [(variant, _medians_of_cpu(report, variant)) for variant in report.variants],
     ).print_to(out)
     out.print()
     stages = [
-        (plan, medians([one.per_document_us(one.stage_seconds) for one in report.of(plan)]))
+        (
+            plan,
+            medians([sample.per_document_us(sample.stage_seconds) for sample in report.of(plan)]),
+        )
         for plan in PLANS
     ]
     _times("Loop time per document, us", stages).print_to(out)
     sizes = [
-        (one, medians([sample.bytes_per_document for sample in report.of(one)]))
-        for one in report.variants
+        (variant, medians([sample.bytes_per_document for sample in report.of(variant)]))
+        for variant in report.variants
     ]
     out.print()
     out.print(
@@ -196,10 +200,10 @@ def throughput_table(report: PathReport) -> FittedTable:
     for variant in report.variants:
         samples = report.of(variant)
         rate = report.documents_per_second(variant)
-        memory = medians([one.memory_bytes_max for one in samples])
-        first = median([one.first_commit_seconds for one in samples])
+        memory = medians([sample.memory_bytes_max for sample in samples])
+        first = median([sample.first_commit_seconds for sample in samples])
         duplicates = sorted(
-            {one.balance["duplicates"] for one in samples if "duplicates" in one.balance}
+            {sample.balance["duplicates"] for sample in samples if "duplicates" in sample.balance}
         )
         table.add_row(
             variant,
@@ -214,13 +218,13 @@ def throughput_table(report: PathReport) -> FittedTable:
             if duplicates
             else "",
             ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in memory.items()),
-            ", ".join(number(one.documents_per_second) for one in samples),
+            ", ".join(number(sample.documents_per_second) for sample in samples),
         )
     return table
 
 
 def _medians_of_cpu(report: PathReport, variant: str) -> Mapping[str, float]:
-    return medians([one.per_document_us(one.cpu_seconds) for one in report.of(variant)])
+    return medians([sample.per_document_us(sample.cpu_seconds) for sample in report.of(variant)])
 
 
 def _times(title: str, found: Sequence[tuple[str, Mapping[str, float]]]) -> FittedTable:
@@ -236,9 +240,9 @@ def latency_table(report: PathReport) -> FittedTable:
     worker's steps.
     """
     found = [
-        (plan, one.documents_per_second, one.as_json())
+        (plan, sample.documents_per_second, sample.as_json())
         for plan, those in report.latencies.items()
-        for one in those
+        for sample in those
     ]
     names = list(
         dict.fromkeys(name for *_, figures in found for name in figures if name.endswith("_ms"))

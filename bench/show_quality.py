@@ -210,7 +210,7 @@ def show_corpora(
     for code, (count, cuts) in report.templates.items():
         out.print(
             f"template pages {code}: {count}, Jaccard with the nearest "
-            f"{'/'.join(f'{one:.2f}' for one in cuts)} (10/50/90 %)"
+            f"{'/'.join(f'{cut:.2f}' for cut in cuts)} (10/50/90 %)"
         )
     out.print()
     _quality(report).print_to(out)
@@ -227,13 +227,17 @@ def show_edits(corpus: Path, plan: Plan, keys: int, seed: int, out: Console) -> 
     """Measure edited texts with one plan and print the tables; return the figures."""
     findings = list(measure_edits(corpus, plan, keys, seed))
     table = table_of("", "words", "texts", "exact Jaccard", f"found by {plan.name}")
-    for one in findings:
-        span = f"{one.words[0]} to {one.words[1]}"
+    for finding in findings:
+        span = f"{finding.words[0]} to {finding.words[1]}"
         table.add_row(
-            one.kind, span, number(one.texts), number(one.jaccard, 2), number(one.found, 3)
+            finding.kind,
+            span,
+            number(finding.texts),
+            number(finding.jaccard, 2),
+            number(finding.found, 3),
         )
     table.print_to(out)
-    return {"edits": [asdict(one) for one in findings]}
+    return {"edits": [asdict(finding) for finding in findings]}
 
 
 def show_sites(options: sites.SiteOptions, out: Console) -> dict[str, object]:
@@ -250,7 +254,7 @@ def show_sites(options: sites.SiteOptions, out: Console) -> dict[str, object]:
         out.print()
         out.print(f"{language}:")
         _sites(sites.summarise_findings(findings, language)).print_to(out)
-    return {"sites": [one.as_json() for one in findings]}
+    return {"sites": [finding.as_json() for finding in findings]}
 
 
 def _quality(report: quality.QualityReport) -> FittedTable:

@@ -31,7 +31,7 @@ def real_columns(folder: Path) -> Columns:
         InputError: there are none, or they cannot be read.
     """
     prints = Fingerprinter(recipe_of("words")).fingerprint(
-        [one.text for corpus in read_corpora(folder) for one in corpus.documents]
+        [document.text for corpus in read_corpora(folder) for document in corpus.documents]
     )
     kept: list[int] = []
     for place in np.random.default_rng(1).permutation(len(prints)).tolist():
@@ -47,8 +47,8 @@ def generated_columns(plan: Plan, count: int, seed: int, *, template: bool = Fal
     stream = PrintStream(plan, count, 0.0, 0, seed, template=template)
     parts = [stream.texts(number) for number in range(-(-count // RECORD_DOCUMENTS))]
     prints, sketches = (
-        np.concatenate([one for _, one, _ in parts]),
-        np.concatenate([one for _, _, one in parts]),
+        np.concatenate([part for _, part, _ in parts]),
+        np.concatenate([part for _, _, part in parts]),
     )
     return _columns(prints, sketches, np.full(count, FEATURES, np.uint32))
 

@@ -122,11 +122,11 @@ class SiteFinding:
             "worst_site": self.worst,
             "copies": {
                 f"{level:.2f}": {
-                    "planted": one.planted,
-                    "found": one.found,
-                    "misnamed": one.misnamed,
+                    "planted": count.planted,
+                    "found": count.found,
+                    "misnamed": count.misnamed,
                 }
-                for level, one in zip(LEVELS, self.copies, strict=True)
+                for level, count in zip(LEVELS, self.copies, strict=True)
             },
         }
 
@@ -264,8 +264,8 @@ def _words(language: str) -> list[str]:
 def jaccards(features: Sequence[frozenset[str]]) -> NDArray[np.float32]:
     """Return the exact Jaccard of any two of these sets, (n, n), by an inverted index."""
     containing: defaultdict[str, list[int]] = defaultdict(list)
-    for place, one in enumerate(features):
-        for shingle in one:
+    for place, feature_set in enumerate(features):
+        for shingle in feature_set:
             containing[shingle].append(place)
     count = len(features)
     shared = np.zeros((count, count), np.uint16)
@@ -275,7 +275,7 @@ def jaccards(features: Sequence[frozenset[str]]) -> NDArray[np.float32]:
         if len(places) > 1:
             shared[np.ix_(places, places)] += 1
     shared += np.uint16(sum(len(places) == count for places in containing.values()))
-    sizes = np.array([len(one) for one in features], np.float32)
+    sizes = np.array([len(feature_set) for feature_set in features], np.float32)
     np.fill_diagonal(shared, sizes)
     found: NDArray[np.float32] = shared / np.maximum(sizes[:, None] + sizes[None, :] - shared, 1)
     return found
@@ -322,8 +322,11 @@ def judge_site(
         )
         for first in range(0, count, pages.size)
     ]
-    named = [None if one.kept_number is None else texts[one.kept_number] for one in judged[count:]]
-    later = [one for one in nearest if one]
+    named = [
+        None if judged_page.kept_number is None else texts[judged_page.kept_number]
+        for judged_page in judged[count:]
+    ]
+    later = [judged_page for judged_page in nearest if judged_page]
     return SiteFinding(
         pages.language,
         pages.template,
@@ -334,7 +337,7 @@ def judge_site(
         pages.sites,
         (min(later, default=0.0), max(later, default=0.0)),
         sum(by_site, BandCounts()),
-        max(one.dropped[FALSE] for one in by_site) / pages.size,
+        max(judged_page.dropped[FALSE] for judged_page in by_site) / pages.size,
         _count_copies(pages, named),
     )
 
@@ -345,8 +348,8 @@ def _nearest(pages: SitePages, dropped: NDArray[np.bool_]) -> list[float]:
     when[pages.order] = np.arange(len(pages.order))
     found: list[float] = []
     for site, alike in enumerate(pages.alike):
-        own = slice(site * pages.size, (site + 1) * pages.size)
-        found += nearest_before(alike, when[own], dropped[own])
+        rows_of_site = slice(site * pages.size, (site + 1) * pages.size)
+        found += nearest_before(alike, when[rows_of_site], dropped[rows_of_site])
     return found
 
 
@@ -381,21 +384,24 @@ def summarise_findings(
     all.
     """
     groups: defaultdict[tuple[str, str, int, int], list[SiteFinding]] = defaultdict(list)
-    for one in findings:
-        if language in (None, one.language):
-            groups[one.method, one.plan, one.template, one.size].append(one)
+    for finding in findings:
+        if language in (None, finding.language):
+            groups[finding.method, finding.plan, finding.template, finding.size].append(finding)
     return [
         SiteSummary(
             method,
             plan,
             template,
             size,
-            sum(one.sites for one in group),
-            (min(one.alike[0] for one in group), max(one.alike[1] for one in group)),
-            sum((one.bands for one in group), BandCounts()),
-            max(one.worst for one in group),
+            sum(finding.sites for finding in group),
+            (
+                min(finding.alike[0] for finding in group),
+                max(finding.alike[1] for finding in group),
+            ),
+            sum((finding.bands for finding in group), BandCounts()),
+            max(finding.worst for finding in group),
             tuple(
-                sum((one.copies[level] for one in group), CopyCounts())
+                sum((finding.copies[level] for finding in group), CopyCounts())
                 for level in range(len(LEVELS))
             ),
         )

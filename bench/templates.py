@@ -86,14 +86,14 @@ def template_pages(code: str, seed: int, pages: int = PAGES) -> Templates:
 
 
 def _boilerplate(dice: Dice, code: str) -> tuple[str, str, str]:
-    said = language(code)
+    sentences = language(code)
     low, high = _BODY_SENTENCES
     teasers = round((low + high) / 2 * (_TEASERS[0] + (_TEASERS[1] - _TEASERS[0]) * dice.roll()))
     navigation = " | ".join(
-        word for (word,) in dice.shuffled(said.lists["nav"])[: 5 + dice.below(12)]
+        word for (word,) in dice.shuffled(sentences.lists["nav"])[: 5 + dice.below(12)]
     )
-    footer = "\n".join(dice.shuffled(said.texts["footer"])[: 1 + dice.below(8)])
-    return navigation, said.render_article(Writer(dice).article(teasers)), footer
+    footer = "\n".join(dice.shuffled(sentences.texts["footer"])[: 1 + dice.below(8)])
+    return navigation, sentences.render_article(Writer(dice).article(teasers)), footer
 
 
 def _between(dice: Dice, low: int, high: int) -> int:

@@ -52,20 +52,20 @@ def mix(value: int) -> int:
 def derived(key: bytes, count: int, what: bytes) -> list[int]:
     """Return secret numbers of 64 bits."""
     raw = hashlib.blake2b(key, digest_size=8 * count, person=what).digest()
-    return [int.from_bytes(raw[at : at + 8], "little") for at in range(0, 8 * count, 8)]
+    return [int.from_bytes(raw[start : start + 8], "little") for start in range(0, 8 * count, 8)]
 
 
 def digest_of(normalised: str, key: bytes) -> bytes:
     """Return the digest by which equal texts are found."""
-    own = hashlib.blake2b(key, person=b"text digest").digest()
-    return hashlib.blake2b(normalised.encode(), digest_size=16, key=own).digest()
+    text_key = hashlib.blake2b(key, person=b"text digest").digest()
+    return hashlib.blake2b(normalised.encode(), digest_size=16, key=text_key).digest()
 
 
 def print_of(words: list[str], key: bytes) -> tuple[int, int]:
     """Return the fingerprint, a number of 128 bits, and the number of features of the text."""
-    key_0, key_1, high, one, other, offset = derived(key, 6, b"simhash secrets")
+    key_0, key_1, high, factor, other, offset = derived(key, 6, b"simhash secrets")
     hashes = [sip_1_3(word.encode(), key_0, key_1) for word in words]
-    pairs = [mix((a * (one | 1) + b * (other | 1) + offset) & BITS) for a, b in pairwise(hashes)]
+    pairs = [mix((a * (factor | 1) + b * (other | 1) + offset) & BITS) for a, b in pairwise(hashes)]
     weights: Counter[int] = Counter()
     for scale, found in ((1, hashes), (2, pairs)):
         for value, count in Counter(found).items():
@@ -85,7 +85,7 @@ def sketch_of(words: list[str], key: bytes) -> bytes:
     hashes = [sip_1_3(word.encode(), key_0, key_1) for word in words]
     if not hashes:
         return bytes(120)
-    runs = [hashes[at : at + 3] for at in range(max(1, len(hashes) - 2))]
+    runs = [hashes[start : start + 3] for start in range(max(1, len(hashes) - 2))]
     first: dict[int, int] = {}
     second: dict[int, int] = {}
     for run in runs:
@@ -102,8 +102,8 @@ def sketch_of(words: list[str], key: bytes) -> bytes:
 
     def filled(ranks: dict[int, int]) -> list[int]:
         return [
-            ranks[one if one in ranks else min(ranks, key=lambda other: walk(one, other))]
-            for one in range(80)
+            ranks[slot if slot in ranks else min(ranks, key=lambda other: walk(slot, other))]
+            for slot in range(80)
         ]
 
     halves = [rank & 0xF for rank in filled(second)]
@@ -112,9 +112,9 @@ def sketch_of(words: list[str], key: bytes) -> bytes:
     )
 
 
-def similarity_of(one: bytes, other: bytes) -> float:
+def similarity_of(sketch: bytes, other: bytes) -> float:
     """Return the mean of the shares of equal values of both parts, without chance in the second."""
-    first = sum(a == b for a, b in zip(one[:80], other[:80], strict=True))
-    second = sum((a ^ b) & 15 == 0 for a, b in zip(one[80:], other[80:], strict=True))
-    second += sum((a ^ b) >> 4 == 0 for a, b in zip(one[80:], other[80:], strict=True))
+    first = sum(a == b for a, b in zip(sketch[:80], other[:80], strict=True))
+    second = sum((a ^ b) & 15 == 0 for a, b in zip(sketch[80:], other[80:], strict=True))
+    second += sum((a ^ b) >> 4 == 0 for a, b in zip(sketch[80:], other[80:], strict=True))
     return (15 * first + 16 * second - 80) / 2400

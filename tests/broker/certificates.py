@@ -1,4 +1,4 @@
-"""Certificates for tests: a CA, and what it signs, as PEM files that live as long as the test."""
+"""Certificates for tests: a CA and what it signs, as PEM files of a day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DAY = dt.timedelta(days=1)
 
 
 class Authority:
-    """A CA with a key of its own; `path` is its certificate."""
+    """A CA; `path` is its certificate."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -34,8 +34,7 @@ class Authority:
         self.path.write_bytes(self._pem)
 
     def sign(self, name: str, address: str | None = None) -> tuple[Path, Path]:
-        """Return (certificate with the CA's, private key) for a name, and for an address if it is a
-        server's."""
+        """Return the certificate chain and key of a name, or of a server with an address."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self._name, key).add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),

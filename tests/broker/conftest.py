@@ -1,4 +1,4 @@
-"""A filter of its own for each test, stopped at its end with the roles' logs shown if it failed."""
+"""A new filter for each test, stopped at its end; a failed test shows the roles' logs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tests.broker.harness import Filter
 
 @pytest.fixture
 def make_filter(bootstrap: str, tmp_path: Path) -> Iterator[Callable[..., Filter]]:
-    """Make filters whose topics exist; whatever they started is stopped at the end."""
-    made: list[Filter] = []
+    """Make filters whose topics exist; everything they started is stopped at the end."""
+    filters: list[Filter] = []
 
     def make(*, documents_bytes_max: int | None = None, **settings: Any) -> Filter:
-        folder = tmp_path / str(len(made))
+        folder = tmp_path / str(len(filters))
         folder.mkdir()
-        made.append(Filter(bootstrap, folder, **settings))
-        made[-1].create_topics(documents_bytes_max=documents_bytes_max)
-        return made[-1]
+        filters.append(Filter(bootstrap, folder, **settings))
+        filters[-1].create_topics(documents_bytes_max=documents_bytes_max)
+        return filters[-1]
 
     yield make
-    for one in made:
-        one.stop()
+    for crawl in filters:
+        crawl.stop()

@@ -1,5 +1,5 @@
-"""Roles as processes of their own, forked from one that has loaded everything: a start costs a
-fork, not five seconds of CPU.
+"""Roles as child processes, forked from one that has loaded everything: a start costs a fork, not
+five seconds of CPU.
 
 What is left out is what a role does before it reads its first argument (importing, loading kernels
 and dictionary); the tests of the command line, of the image and of a fresh machine start roles the
@@ -32,11 +32,11 @@ from pathlib import Path
 from typing import Any
 
 CONSTANTS_VARIABLE = "TESTS_CONSTANTS"
-"""Constants of the product, by dotted name, that a role has other values of, as JSON."""
+"""Variable with constants to replace in a role: a JSON object of dotted names and values."""
 
 
 class Forked:
-    """A process that the nursery forked, with what `subprocess.Popen` offers of it."""
+    """A forked process with the part of the interface of `subprocess.Popen` that tests use."""
 
     def __init__(self, pid: int, ended_path: Path) -> None:
         self.pid = pid
@@ -75,7 +75,7 @@ class Forked:
 
 
 class Nursery:
-    """The process that forks; made when the first role is wanted, ended with this one."""
+    """The process that forks roles; it starts with the first role and ends with this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -109,7 +109,7 @@ class Nursery:
             self._process.stdin.write(json.dumps(order | {"ended": str(ended_path)}) + "\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
-            assert answer, "the nursery ended; what it said stands above"
+            assert answer, "the nursery ended; its output is above"
             return Forked(int(answer), ended_path)
 
 
@@ -185,21 +185,21 @@ def run_patched() -> int:
 
     for name, value in json.loads(os.environ.pop(CONSTANTS_VARIABLE, "{}")).items():
         module, _, constant = name.rpartition(".")
-        known = importlib.import_module(module)
-        getattr(known, constant)  # a name that is none would change nothing
-        setattr(known, constant, value)
+        owner = importlib.import_module(module)
+        getattr(owner, constant)  # fails on an unknown name
+        setattr(owner, constant, value)
     return main()
 
 
 def _become(order: dict[str, Any]) -> int:
-    """Be the process that was ordered."""
+    """Run the ordered command in this process."""
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    null_device = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_device, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    os.close(nothing)
+    os.close(null_device)
     sys.stdin = open(0)  # noqa: SIM115 - the process's own
     os.environ.clear()
     os.environ.update(order["environment"])

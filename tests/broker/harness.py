@@ -1,5 +1,4 @@
-"""A filter on a real Apache Kafka: topics of its own, roles as child processes, and the checker
-that reads only Kafka."""
+"""A filter on a real Kafka: its topics, roles as children, a checker that reads only Kafka."""
 
 from __future__ import annotations
 
@@ -60,14 +59,14 @@ from tests.waiting import wait_until
 
 WAIT_SECONDS = 120.0
 
-# Clients of the checker are not the subject: what they say of a broker that is down stays unsaid.
+# The checker's clients are not under test: what they log while a broker is down is dropped.
 _QUIET = logging.getLogger("tests.quiet")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 
-# What a client that outlives a broker's restart hears of it.
-_PASSING = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}
+# Errors that a client reports while a broker restarts.
+_TRANSIENT_ERRORS = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT}
 
 
 class Role:
@@ -100,33 +99,33 @@ class Role:
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
 
-    def says(self, text: str, seconds: float = WAIT_SECONDS) -> None:
-        def said() -> bool:
+    def wait_for_log(self, text: str, seconds: float = WAIT_SECONDS) -> None:
+        def has_logged() -> bool:
             if self.process.poll() is not None and text not in self.log:
                 raise AssertionError(
-                    f"{self.name} ended with {self.process.returncode} before saying "
+                    f"{self.name} ended with {self.process.returncode} before it logged "
                     f"{text!r}:\n{self.log}"
                 )
             return text in self.log
 
-        wait_until(said, f"{self.name} says {text!r}", seconds)
+        wait_until(has_logged, f"{self.name} logs {text!r}", seconds)
 
     def address(self) -> str:
-        """Where this role serves its probes; raises AssertionError where it ends before it does."""
-        said = "serving probes and metrics"
-        self.says(said)
-        found = re.findall(said + r".*?port=\D*(\d+)", re.sub(r"\x1b\[\d*m", "", self.log))
-        assert found, self.log
-        return f"http://127.0.0.1:{found[-1]}"
+        """Return the URL of the role's probes; raise AssertionError if the role ends first."""
+        event = "serving probes and metrics"
+        self.wait_for_log(event)
+        ports = re.findall(event + r".*?port=\D*(\d+)", re.sub(r"\x1b\[\d*m", "", self.log))
+        assert ports, self.log
+        return f"http://127.0.0.1:{ports[-1]}"
 
     def get(self, path: str) -> str:
-        """Return what it answers to a path; raises OSError while it does not, and where it
-        refuses."""
+        """Return the body of the answer to `GET path`; raise OSError if there is none, or it is an
+        error."""
         with urllib.request.urlopen(f"{self.address()}{path}", timeout=10) as answer:  # noqa: S310 - our own address
             return str(answer.read().decode())
 
-    def asked(self, path: str) -> Any:
-        """Return the JSON that it answers; {} while it does not."""
+    def get_json(self, path: str) -> Any:
+        """Return the JSON that it answers to `GET path`; {} while it does not answer."""
         try:
             return json.loads(self.get(path))
         except OSError:
@@ -164,8 +163,7 @@ _FINGERPRINTERS: dict[str, Fingerprinter] = {}
 
 
 def fingerprinter(recipe: Recipe) -> Fingerprinter:
-    """Return one fingerprinter for a recipe, however many workers ask: its dictionary takes seconds
-    to load."""
+    """Return the shared fingerprinter of a recipe: its dictionary takes seconds to load."""
     return _FINGERPRINTERS.setdefault(
         recipe.id, _FINGERPRINTERS.get(recipe.id) or Fingerprinter(recipe)
     )
@@ -174,10 +172,9 @@ def fingerprinter(recipe: Recipe) -> Fingerprinter:
 def run_in_process(
     name: str, settings: Settings, stop: threading.Event, **dependencies: Any
 ) -> StreamDedupError | None:
-    """Run a role in this process, which spares a start of Python and of the kernels; return what
-    ended it, if not `stop`.
+    """Run a role in this process; return what ended it, if not `stop`.
 
-    `dependencies` are a worker's, where they differ from those of a process.
+    `dependencies` replace those of a worker process.
     """
     thresholds = gc.get_threshold()
     try:
@@ -200,7 +197,7 @@ def run_in_process(
 
 
 class Filter:
-    """One filter with topics of its own on a shared broker."""
+    """One filter with separate topics on a shared broker."""
 
     def __init__(
         self,
@@ -255,8 +252,8 @@ class Filter:
         )
         existing = self.admin.describe([topic.name for topic in declared])
         topics.apply(topics.plan(declared, existing), self.admin)
-        # Tests write records of times of their own, which Kafka would delete half a minute after
-        # its start, and every five.
+        # Kafka's retention, which runs half a minute after its start and every five minutes, would
+        # delete the tests' old timestamps.
         self.admin.set_config(self.names.documents, {"retention.ms": "-1"})
         if documents_bytes_max is not None:
             self.admin.set_config(
@@ -288,13 +285,12 @@ class Filter:
     def command(
         self, *words: object, code: int | None = 0, stdin: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command of ours with the filter's settings, in a process that must end with `code`
-        unless that is None."""
+        """Run a command with the filter's settings; it ends with `code`, unless that is None."""
         line = [sys.executable, "-m", "stream_dedup", *map(str, words)]
-        around = child_environment({}) | self.environment | environment
+        variables = child_environment({}) | self.environment | environment
         done = subprocess.run(
             line,
-            env=around,
+            env=variables,
             input=stdin,
             capture_output=True,
             text=True,
@@ -396,26 +392,29 @@ class Filter:
     def committed_by_partition(self) -> dict[int, int]:
         """Return the group's committed offsets; nothing for a moment while the coordinator is away.
 
-        Asked through a consumer, because the administrator's question can crash librdkafka when the
-        coordinator moves (librdkafka #5040), and brokers are killed here.
+        A consumer asks, because AdminClient's request can crash librdkafka when the coordinator
+        moves (librdkafka #5040), and brokers are killed here.
         """
         asker = self._uncommitted()
         try:
             topic = asker.list_topics(self.names.documents, timeout=5).topics[self.names.documents]
-            found = asker.committed(
+            offsets = asker.committed(
                 [TopicPartition(topic.topic, part) for part in topic.partitions], timeout=5
             )
         except KafkaException:
             return {}
-        return {one.partition: one.offset for one in found if one.error is None and one.offset >= 0}
+        return {
+            committed.partition: committed.offset
+            for committed in offsets
+            if committed.error is None and committed.offset >= 0
+        }
 
     def committed(self) -> int:
-        """Return how far the group has come, summed over partitions."""
+        """Return the sum of the group's committed offsets over all partitions."""
         return sum(self.committed_by_partition().values())
 
     def stable_committed(self) -> dict[tuple[str, int], tuple[int, str | None]]:
-        """Return the group's committed offsets and their metadata, once no transaction that moves
-        them is open."""
+        """Return the group's committed offsets and metadata, once no transaction is open."""
         found: dict[tuple[str, int], tuple[int, str | None]] = {}
 
         def is_stable() -> bool:
@@ -442,8 +441,7 @@ class Filter:
         wait_until(done, f"{documents} records are committed", seconds)
 
     def outcome(self) -> Outcome:
-        """Wait until all is committed that was sent; return what came out, of which every invariant
-        holds."""
+        """Wait until all sent records are committed; return the checked outcome."""
         self.wait_until_committed(self.sent)
         found = Outcome(self)
         found.check()
@@ -460,7 +458,7 @@ class Filter:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.queue.backoff.ms": 10,
-                "fetch.wait.max.ms": 10,  # the end of a partition is told when this has passed
+                "fetch.wait.max.ms": 10,  # delays the report of a partition's end
                 # The checker reads what the filter cannot: damaged batches, and any that expands
                 # beyond all measure.
                 "check.crcs": False,
@@ -473,7 +471,7 @@ class Filter:
         # A commit is acknowledged before its markers are in the outputs; until then the committed
         # view ends in front of it.
         asker = self._uncommitted()
-        asker.list_topics(topic, timeout=20)  # or it would not know of partitions that are new
+        asker.list_topics(topic, timeout=20)  # else it does not know new partitions
         ends = {
             part: asker.get_watermark_offsets(TopicPartition(topic, part), timeout=20)[1]
             for part in partitions
@@ -492,7 +490,7 @@ class Filter:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     if raw.offset() >= ends[raw.partition()]:
                         open_partitions.discard(raw.partition())
-                elif error.code() not in _PASSING:
+                elif error.code() not in _TRANSIENT_ERRORS:
                     raise AssertionError(str(error))
         consumer.unassign()
         return found
@@ -502,11 +500,10 @@ MakeFilter = Callable[..., Filter]
 
 
 @contextlib.contextmanager
-def own_filter(
+def run_broker_and_filter(
     folder: Path, *, heap_mb: int = 384, documents_bytes_max: int | None = None, **settings: Any
 ) -> Iterator[tuple[LocalBroker, Filter]]:
-    """Run a broker that may be killed, with a filter whose topics exist; both end with the
-    block."""
+    """Run a broker that may be killed and a filter with topics; both end with the block."""
     with LocalBroker(folder / "kafka", heap_mb=heap_mb) as broker:
         crawl = Filter(broker.bootstrap, folder, **settings)
         crawl.create_topics(documents_bytes_max=documents_bytes_max)
@@ -516,14 +513,13 @@ def own_filter(
             crawl.stop()
 
 
-# A plain scan compares every document with every representative: bearable for so many. Other tests
-# hold the index equal to it.
+# A plain scan compares every document with every representative, which is fast enough for this
+# many. Other tests check that the index gives the same answers.
 PLAIN_MAX = 2_000
 
 
 class Outcome:
-    """What came out, beside what went in; `check` holds the invariants. What the verdicts must be
-    the proof's fold says."""
+    """The records of a filter's source, outputs and log; `check` asserts the invariants."""
 
     def __init__(self, crawl: Filter) -> None:
         names = self.names = crawl.names
@@ -540,10 +536,10 @@ class Outcome:
             try:
                 record = records.decode(message.value)
             except FormatError:
-                record = None  # a stranger's
+                record = None  # not a record of this product
             self.outline.add_record(message.offset, message.timestamp_ms or 0, record)
         if not is_small:
-            raws = [(one.offset, one.timestamp_ms or 0, one.value) for one in self.log]
+            raws = [(entry.offset, entry.timestamp_ms or 0, entry.value) for entry in self.log]
             index = LogIndex(MemoryStore())
             for first in range(0, len(raws), 20):
                 answers = apply_group(index, raws[first : first + 20])
@@ -551,24 +547,26 @@ class Outcome:
 
     def reasons(self) -> Counter[str]:
         """Count the outputs by reason; dead letters by `dead:` and their stage."""
-        counts = Counter(header(one, "dedup.reason") for one in (*self.unique, *self.duplicates))
-        counts.update("dead:" + header(one, "dedup.error.stage") for one in self.dead)
+        counts = Counter(
+            header(message, "dedup.reason") for message in (*self.unique, *self.duplicates)
+        )
+        counts.update("dead:" + header(message, "dedup.error.stage") for message in self.dead)
         return counts
 
     def check(self) -> None:
-        """Hold every invariant that a reader relies on, from Kafka alone."""
+        """Assert every invariant that a reader relies on, from Kafka's contents alone."""
         self._check_once_and_in_order()
         self._check_verdicts()
         self._check_by_audit()
         ends = self.committed
-        for part, offset in Counter(one.partition for one in self.source).items():
+        for part, offset in Counter(message.partition for message in self.source).items():
             assert ends[part] == offset, (
                 f"partition {part} is committed up to {ends[part]} of {offset}"
             )
 
     def _check_by_audit(self) -> None:
-        """What operators have finds nothing either, and has another way to match what left."""
-        ends = {one.partition: one.offset + 1 for one in self.source}
+        """Check that the audit, which matches outputs in another way, finds nothing."""
+        ends = {message.partition: message.offset + 1 for message in self.source}
         spans = {
             part: Span(0, ends.get(part, 0), end)
             for part, end in {**ends, **self.committed}.items()
@@ -587,86 +585,93 @@ class Outcome:
             1 << 60,
         )
         unreadable = {
-            (int(header(one, "__dlq.errors.partition")), int(header(one, "__dlq.errors.offset")))
-            for one in self.dead
-            if header(one, "dedup.error.class") == "Unreadable"
-        }
-        for one in self.source:
-            # As the audit's own reader sees it, which checks what it reads; this one had to see
-            # what was sent.
-            is_lost = (one.partition, one.offset) in unreadable
-            seen = (
-                Unreadable(one.topic, one.partition, one.offset, None, None, None, [])
-                if is_lost
-                else one
+            (
+                int(header(message, "__dlq.errors.partition")),
+                int(header(message, "__dlq.errors.offset")),
             )
-            ledger.add_source(one, content_digests.digest_source(seen))
-        for one in (*self.unique, *self.duplicates, *self.dead):
-            outputs.add_message(one)
+            for message in self.dead
+            if header(message, "dedup.error.class") == "Unreadable"
+        }
+        for message in self.source:
+            # The audit's reader verifies checksums, so it reads such a record as unreadable; this
+            # one does not.
+            is_lost = (message.partition, message.offset) in unreadable
+            seen = (
+                Unreadable(message.topic, message.partition, message.offset, None, None, None, [])
+                if is_lost
+                else message
+            )
+            ledger.add_source(message, content_digests.digest_source(seen))
+        for message in (*self.unique, *self.duplicates, *self.dead):
+            outputs.add_message(message)
         ledger.close()
         outputs.close()
-        assert [one.sentence for one in findings.shown] == []
+        assert [finding.sentence for finding in findings.shown] == []
 
     def _check_once_and_in_order(self) -> None:
-        """In = unique + duplicates + dead letters, each exactly once, per partition in order, bytes
-        as they came."""
+        """Check that each record left once, unchanged, and in the order of its partition."""
         by_partition: dict[int, list[Message]] = defaultdict(list)
-        for one in self.source:
-            by_partition[one.partition].append(one)
+        for message in self.source:
+            by_partition[message.partition].append(message)
         expected = {
-            part: [fingerprint_of(one) for one in sorted(ones, key=lambda m: m.offset)]
-            for part, ones in by_partition.items()
+            part: [fingerprint_of(message) for message in sorted(messages, key=lambda m: m.offset)]
+            for part, messages in by_partition.items()
         }
-        source_at = {(one.partition, one.offset): one for one in self.source}
+        source_at = {(message.partition, message.offset): message for message in self.source}
         total = len(self.unique) + len(self.duplicates) + len(self.dead)
-        places = Counter(
-            header(one, "dedup.position") for one in (*self.unique, *self.duplicates, *self.dead)
+        counts = Counter(
+            header(message, "dedup.position")
+            for message in (*self.unique, *self.duplicates, *self.dead)
         )
-        more = [
-            f"{one.position} {dict(one.headers)}"
-            for one in (*self.unique, *self.duplicates, *self.dead)
-            if places[header(one, "dedup.position")] > 1
+        repeated = [
+            f"{message.position} {dict(message.headers)}"
+            for message in (*self.unique, *self.duplicates, *self.dead)
+            if counts[header(message, "dedup.position")] > 1
         ]
         assert len(self.source) == total, (
-            f"{len(self.source)} went in and {total} came out; more than once: {more!r:.4000}"
+            f"{len(self.source)} went in and {total} came out; more than once: {repeated!r:.4000}"
         )
         for part, sources in expected.items():
             unique, duplicates, dead = (
-                sorted((one for one in topic if one.partition == part), key=lambda one: one.offset)
+                sorted(
+                    (message for message in topic if message.partition == part),
+                    key=lambda message: message.offset,
+                )
                 for topic in (self.unique, self.duplicates, self.dead)
             )
             dead = [
-                _whole(one, source_at) for one in dead
-            ]  # ordered by where the letters lie, not by where their sources do
-            came = Counter(
-                fingerprint_of(one) for topic in (unique, duplicates, dead) for one in topic
+                _restore_source(message, source_at) for message in dead
+            ]  # in the order of the dead letters, not of their sources
+            delivered = Counter(
+                fingerprint_of(message) for topic in (unique, duplicates, dead) for message in topic
             )
-            lost, added = list(Counter(sources) - came), list(came - Counter(sources))
+            lost, added = list(Counter(sources) - delivered), list(delivered - Counter(sources))
             assert (lost, added) == ([], []), (
                 f"partition {part}: lost {lost!r:.600}, came from nowhere {added!r:.600}"
             )
             for topic in (unique, duplicates, dead):
                 rest = iter(sources)
-                assert all(fingerprint_of(one) in rest for one in topic), (
+                assert all(fingerprint_of(message) in rest for message in topic), (
                     f"partition {part}: the order was not kept"
                 )
 
     def _check_verdicts(self) -> None:
-        """Every verdict equals the plain fold of the log, and every duplicate's representative is
-        in `unique`."""
-        unique_at = {self._log_source(one) for one in self.unique if header(one, "dedup.log")}
-        for one in (*self.unique, *self.duplicates):
-            log = header(one, "dedup.log")
+        """Check that verdicts equal the log's fold and representatives are in `unique`."""
+        unique_at = {
+            self._log_source(message) for message in self.unique if header(message, "dedup.log")
+        }
+        for message in (*self.unique, *self.duplicates):
+            log = header(message, "dedup.log")
             if not log:
-                assert header(one, "dedup.reason") in ("empty", "tombstone", "bypass")
+                assert header(message, "dedup.reason") in ("empty", "tombstone", "bypass")
                 continue
             offset, place = map(int, log.split("/"))
-            reason = header(one, "dedup.reason")
+            reason = header(message, "dedup.reason")
             if reason == "released":
                 assert offset in self.outline.releases, f"log {log} is no release"
                 continue
             if reason == "fail-open":
-                continue  # nobody had judged it when it left; the index's own verdict may be any
+                continue  # it left before its verdict, which may be any
             expected = self.outline.judgements[offset][place]
             assert expected.reason.label == reason, (
                 f"log {log}: expected {expected.reason.label}, found {reason}"
@@ -677,10 +682,10 @@ class Outcome:
                     continue
                 assert topic_id == self.topic_id
                 position = f"{topic}-{partition}@{source_offset}"
-                if expected.reason.verdict is Verdict.UNIQUE:  # its sibling; none is read again
-                    assert header(one, "dedup.sibling.position") in (position, "")
+                if expected.reason.verdict is Verdict.UNIQUE:  # its sibling, unless it is reread
+                    assert header(message, "dedup.sibling.position") in (position, "")
                     continue
-                found = (header(one, "dedup.of.position"), header(one, "dedup.distance"))
+                found = (header(message, "dedup.of.position"), header(message, "dedup.distance"))
                 named = (position, str(expected.distance))
                 assert found == named, (
                     f"log {log}, {reason}: the fold of the log names {named}, and the header "
@@ -690,15 +695,14 @@ class Outcome:
                     f"log {log} names a document that is not in unique"
                 )
 
-    def _log_source(self, one: Message) -> tuple[int, int]:
-        offset, place = map(int, header(one, "dedup.log").split("/"))
+    def _log_source(self, message: Message) -> tuple[int, int]:
+        offset, place = map(int, header(message, "dedup.log").split("/"))
         position = self.outline.batches[offset].position(place)
         return position.partition, position.offset
 
 
-def _whole(dead: Message, source_at: dict[tuple[int, int], Message]) -> Message:
-    """Return the source record of a dead letter that is cut, or that nobody could read; any other
-    letter as it is."""
+def _restore_source(dead: Message, source_at: dict[tuple[int, int], Message]) -> Message:
+    """Return the source of a truncated or unreadable dead letter; other letters as they are."""
     is_unreadable = header(dead, "dedup.error.class") == "Unreadable"
     sizes = [
         header(dead, f"dedup.error.{name}")
@@ -722,8 +726,8 @@ def _whole(dead: Message, source_at: dict[tuple[int, int], Message]) -> Message:
         )
     rest = iter(source.headers)
     kept = fingerprint_of(dead)[3]
-    assert all(one in rest for one in kept), (
-        "the headers that are left are some of those that came, in their order"
+    assert all(kept_header in rest for kept_header in kept), (
+        "the remaining headers are some of the source's, in their order"
     )
     assert len(source.headers) - len(kept) == int(sizes[2] or "0")
     return source
@@ -737,18 +741,20 @@ def header(message: Message, name: str) -> str:
     return ""
 
 
-def fingerprint_of(one: Message) -> tuple[Any, ...]:
-    """What must not change between input and output: key, value, timestamp, foreign headers."""
+def fingerprint_of(message: Message) -> tuple[Any, ...]:
+    """Return what input and output must have in common: key, value, timestamp, foreign headers."""
     foreign = tuple(
         (name, value)
-        for name, value in one.headers
+        for name, value in message.headers
         if not name.startswith(("dedup.", "__dlq.errors."))
     )
-    # A dead letter has its timestamp in a header: its topic stamps anew, because it keeps records
-    # for days only.
-    is_dead = any(name == "dedup.error.timestamp" for name, _ in one.headers)
-    timestamp = header(one, "dedup.error.timestamp") if is_dead else str(one.timestamp_ms or "")
-    return one.key, one.value, timestamp, foreign
+    # A dead letter has its timestamp in a header: its topic sets new ones, because its retention is
+    # short.
+    is_dead = any(name == "dedup.error.timestamp" for name, _ in message.headers)
+    timestamp = (
+        header(message, "dedup.error.timestamp") if is_dead else str(message.timestamp_ms or "")
+    )
+    return message.key, message.value, timestamp, foreign
 
 
 _WORDS = [
@@ -762,7 +768,7 @@ _WORDS = [
 def large_documents(
     count: int, size: int, seed: int, *, partitions: int
 ) -> Iterator[tuple[int, bytes, bytes, Headers]]:
-    """Yield documents of some bytes each, which compressed take half of them; none is a copy."""
+    """Yield documents of `size` bytes that compress to half of it; none is a copy of another."""
     generator = random.Random(seed)
     letters = b"abcdefghijklmnopqrstuvwxyz"
     words = [bytes(generator.choices(letters, k=generator.randint(2, 9))) for _ in range(20_000)]
@@ -773,20 +779,20 @@ def large_documents(
         yield number % partitions, b"https://large-%d.example/%d" % (seed, number), value[:size], []
 
 
-def threads_of(one: Role) -> Counter[str]:
-    """Return how many threads of each name a role has now; none once it has ended."""
+def threads_of(role: Role) -> Counter[str]:
+    """Return the number of a role's threads by name; none once it has ended."""
     names: Counter[str] = Counter()
     with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{one.process.pid}/task").iterdir():
-            with contextlib.suppress(OSError):  # it ended between two looks
+        for task in Path(f"/proc/{role.process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # the thread ended meanwhile
                 names[(task / "comm").read_text().strip()] += 1
     return names
 
 
-def peak_bytes(one: Role) -> int:
-    """Return the most memory that a role has taken; 0 once it has ended."""
+def peak_bytes(role: Role) -> int:
+    """Return a role's peak memory; 0 once it has ended."""
     try:
-        status = Path(f"/proc/{one.process.pid}/status").read_text()
+        status = Path(f"/proc/{role.process.pid}/status").read_text()
     except OSError:
         return 0
     return next(

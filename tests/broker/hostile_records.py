@@ -9,12 +9,12 @@ from typing import NamedTuple
 from stream_dedup.domain.document import Headers
 from tests.broker.latin1 import Latin1
 
-# Just more than an output or a dead letter holds; torture reads all of them back into memory.
-_TOO_MUCH = 1_300_000
+# Slightly more than an output or a dead letter may contain, because torture reads all of them back.
+_OVERSIZED_BYTES = 1_300_000
 
 
-class Strange(NamedTuple):
-    """What is strange about a record, and how it is written."""
+class HostileRecord(NamedTuple):
+    """An unusual record: its parts, and how it is written."""
 
     headers: Headers = []  # noqa: RUF012 - nobody changes it
     key: bytes | None = None
@@ -23,28 +23,29 @@ class Strange(NamedTuple):
 
 
 SMALL = (
-    Strange([(Latin1("référent"), b"x")]),
-    Strange([("a", b"1"), *[(Latin1("é"), b"")] * 20]),
-    Strange([("", b""), ("a", None)]),
-    Strange(timestamp_ms=-1),
-    Strange(timestamp_ms=-5),
+    HostileRecord([(Latin1("référent"), b"x")]),
+    HostileRecord([("a", b"1"), *[(Latin1("é"), b"")] * 20]),
+    HostileRecord([("", b""), ("a", None)]),
+    HostileRecord(timestamp_ms=-1),
+    HostileRecord(timestamp_ms=-5),
 )
 LARGE = (
-    Strange([("a", b"1"), ("b", b"x" * _TOO_MUCH)], codec="zstd"),
-    Strange(key=b"k" * _TOO_MUCH, codec="gzip"),
-    Strange([(Latin1("é"), b"x" * _TOO_MUCH)], codec="zstd"),
+    HostileRecord([("a", b"1"), ("b", b"x" * _OVERSIZED_BYTES)], codec="zstd"),
+    HostileRecord(key=b"k" * _OVERSIZED_BYTES, codec="gzip"),
+    HostileRecord([(Latin1("é"), b"x" * _OVERSIZED_BYTES)], codec="zstd"),
 )
 
 
-def send_strange(produce: Callable[..., int], dice: random.Random, partitions: int) -> int:
-    """Write one of the small ones, and seldom a large one, each with a text of its own; return how
-    many."""
-    chosen = [dice.choice(SMALL)] + ([dice.choice(LARGE)] if dice.random() < 0.1 else [])
+def send_hostile_records(produce: Callable[..., int], dice: random.Random, partitions: int) -> int:
+    """Write a small record and seldom a large one, with different texts; return how many."""
+    records = [dice.choice(SMALL)] + ([dice.choice(LARGE)] if dice.random() < 0.1 else [])
     sent = 0
-    for one in chosen:
+    for record in records:
         text = " ".join(f"{dice.getrandbits(40):x}" for _ in range(40)).encode()
-        more = {} if one.codec == "none" else {"compression.type": one.codec}
+        properties = {} if record.codec == "none" else {"compression.type": record.codec}
         sent += produce(
-            [(dice.randrange(partitions), one.key, text, one.headers)], one.timestamp_ms, **more
+            [(dice.randrange(partitions), record.key, text, record.headers)],
+            record.timestamp_ms,
+            **properties,
         )
     return sent

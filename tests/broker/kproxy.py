@@ -1,5 +1,5 @@
-"""A proxy that reads Kafka's frames, so that a test can hold, drop, delay or cut exactly the
-request that it means.
+"""A proxy that reads Kafka's frames, so that a test can hold, drop, delay or cut exactly one
+request.
 
 A frame is a length (4 bytes), then for a request the API key (2), its version (2) and a correlation
 id (4), and for an answer the correlation id. Answers that tell clients where brokers are get the
@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 PRODUCE, METADATA, FIND_COORDINATOR, HEARTBEAT = 0, 3, 10, 12
 INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 26, 28
 DESCRIBE_CLUSTER = 60
-_TELL_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
+_APIS_WITH_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 _HEAD = struct.Struct(">hhi")
 
 Action = Literal["hold", "strand", "lose-answer", "cut", "delay"]
@@ -36,7 +36,7 @@ Action = Literal["hold", "strand", "lose-answer", "cut", "delay"]
 class Rule:
     """What happens to the next request with an API key.
 
-    `hold`: it waits until `release`, whatever becomes of its client. `strand`: so it does, and its
+    `hold`: it waits until `release`, whatever becomes of its client. `strand`: the same, and the
     client's connection is cut at once. `lose-answer`: the broker gets it, and the connection is cut
     instead of the answer. `cut`: the broker never gets it. `delay`: it waits for `seconds`.
     """
@@ -54,7 +54,7 @@ class KafkaProxy:
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._told_port = 0
+        self._advertised_port = 0
         self._loop = asyncio.new_event_loop()
         self._rules: list[Rule] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -62,7 +62,7 @@ class KafkaProxy:
 
     @property
     def bootstrap(self) -> str:
-        return f"{HOST}:{self._told_port}"
+        return f"{HOST}:{self._advertised_port}"
 
     def __enter__(self) -> KafkaProxy:
         self._thread = threading.Thread(target=self._loop.run_forever, name="kproxy", daemon=True)
@@ -79,13 +79,13 @@ class KafkaProxy:
     # -- what a test asks for
 
     def add(self, api_key: int, action: Action, seconds: float = 0.0) -> Rule:
-        """Let something happen to the next request of a kind."""
+        """Apply an action to the next request with an API key."""
         rule = Rule(api_key, action, seconds)
         self._do(lambda: self._rules.append(rule))
         return rule
 
     def release(self, rule: Rule) -> None:
-        """Send what was held on to the broker."""
+        """Forward the held request to the broker."""
         self._do(rule._released.set)
 
     def cut_all(self) -> None:
@@ -112,16 +112,19 @@ class KafkaProxy:
         assert done.wait(10), "the proxy's loop does not turn"
 
     async def _listen(self) -> None:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def serve_connection(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await self._serve(reader, writer)
 
-        self._server = await asyncio.start_server(connected, HOST, 0, limit=1 << 20)
-        self._told_port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(serve_connection, HOST, 0, limit=1 << 20)
+        self._advertised_port = self._server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
         self._server.close()
-        # Also those of connections that have only just come, and what these begin while they end.
+        # Tasks of connections that were just accepted, and tasks that these start while they end,
+        # too.
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
@@ -132,22 +135,22 @@ class KafkaProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream_reader, upstream = await asyncio.open_connection(HOST, self._port)
         self._writers |= {writer, upstream}
-        asked: dict[int, tuple[int, Rule | None]] = {}
-        answers = asyncio.ensure_future(self._answers(upstream_reader, writer, asked))
+        pending: dict[int, tuple[int, Rule | None]] = {}
+        answers = asyncio.ensure_future(self._answers(upstream_reader, writer, pending))
         try:
-            await self._requests(reader, upstream, writer, asked, answers)
+            await self._requests(reader, upstream, writer, pending, answers)
         finally:
             answers.cancel()
-            for one in (writer, upstream):
-                self._writers.discard(one)
-                one.close()
+            for stream in (writer, upstream):
+                self._writers.discard(stream)
+                stream.close()
 
     async def _requests(
         self,
         reader: asyncio.StreamReader,
         upstream: asyncio.StreamWriter,
         writer: asyncio.StreamWriter,
-        asked: dict[int, tuple[int, Rule | None]],
+        pending: dict[int, tuple[int, Rule | None]],
         answers: asyncio.Future[None],
     ) -> None:
         while not answers.done():
@@ -166,12 +169,11 @@ class KafkaProxy:
                     writer.close()
                 if rule.action in ("hold", "strand"):
                     await rule._released.wait()
-            asked[correlation] = (api_key, rule)
+            pending[correlation] = (api_key, rule)
             upstream.write(len(frame).to_bytes(4, "big") + frame)
             await upstream.drain()
             if rule is not None and rule.action in ("hold", "strand", "lose-answer"):
-                # The client is gone or will be; the broker's answer is what says that it has done
-                # it.
+                # The client is gone or will be; the answer shows that the broker carried it out.
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(asyncio.shield(answers), 10)
 
@@ -179,30 +181,30 @@ class KafkaProxy:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        asked: dict[int, tuple[int, Rule | None]],
+        pending: dict[int, tuple[int, Rule | None]],
     ) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 frame = await _frame(reader)
                 while self.is_dark:
                     await asyncio.sleep(0.05)
-                api_key, rule = asked.pop(int.from_bytes(frame[:4], "big"), (-1, None))
+                api_key, rule = pending.pop(int.from_bytes(frame[:4], "big"), (-1, None))
                 if rule is not None and rule.action in ("hold", "strand", "lose-answer"):
                     rule.delivered.set()
                     if rule.action == "lose-answer":
                         writer.close()
                     return
-                if api_key in _TELL_ADDRESSES:
+                if api_key in _APIS_WITH_ADDRESSES:
                     address = HOST.encode()
                     frame = frame.replace(
                         address + self._port.to_bytes(4, "big"),
-                        address + self._told_port.to_bytes(4, "big"),
+                        address + self._advertised_port.to_bytes(4, "big"),
                     )
                 writer.write(len(frame).to_bytes(4, "big") + frame)
                 await writer.drain()
 
     def _rule(self, api_key: int) -> Rule | None:
-        rule = next((one for one in self._rules if one.api_key == api_key), None)
+        rule = next((candidate for candidate in self._rules if candidate.api_key == api_key), None)
         if rule is not None:
             self._rules.remove(rule)
         return rule

@@ -18,12 +18,12 @@ class Latin1(str):
     __slots__ = ()
 
     def encode(self, *_: str) -> bytes:  # type: ignore[override]
-        """Return its bytes, whatever was asked for."""
+        """Return the name in Latin-1, also if another encoding is asked for."""
         return super().encode("latin-1")
 
 
 def has_latin1(headers: Headers) -> bool:
-    """Return whether only `write_latin1` can write them."""
+    """Return whether only `write_latin1` can write these headers."""
     return any(isinstance(name, Latin1) for name, _ in headers)
 
 
@@ -42,15 +42,15 @@ def write_latin1(
     columns = HeaderColumns(
         [name for name, _ in headers],
         np.arange(len(headers), dtype=np.uint8),
-        np.cumsum([len(one) for one in values], dtype=np.int64),
+        np.cumsum([len(header_value) for header_value in values], dtype=np.int64),
         np.array([len(headers)], np.int64),
         np.frombuffer(b"".join(values), np.uint8).copy(),
     )
-    one, none = np.array([partition], np.int32), np.zeros(1, np.uint8)
+    partitions, topic_indexes = np.array([partition], np.int32), np.zeros(1, np.uint8)
     record = RecordColumns(
         [topic],
-        none,
-        one,
+        topic_indexes,
+        partitions,
         [key],
         [value],
         np.array([timestamp_ms], np.int64),

@@ -1,5 +1,5 @@
 """Apache Kafka for tests that need more than one plain node: listeners with TLS and SASL, several
-nodes, ports of their own."""
+nodes, chosen ports."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ def with_listeners(
 ) -> dict[str, str]:
     """Return the settings of a lone node that has more listeners than the plain one.
 
-    `more` is name -> (port it listens on, port it tells clients), the name being its security
-    protocol too, unless it is not one of Kafka's: then it is a plain one.
+    `more` is name -> (port it listens on, port it advertises). A listener's name is its
+    security protocol; a name that Kafka does not know is a plaintext listener.
     """
     settings = node_settings(1, port, controller_port, {1: controller_port})
     kinds = {name: name if name in ("SSL", "SASL_SSL") else "PLAINTEXT" for name in more}
-    listening = [f"{name}://{HOST}:{own}" for name, (own, _) in more.items()]
-    telling = [f"{name}://{HOST}:{told}" for name, (_, told) in more.items()]
+    listening = [f"{name}://{HOST}:{listener_port}" for name, (listener_port, _) in more.items()]
+    advertised = [
+        f"{name}://{HOST}:{advertised_port}" for name, (_, advertised_port) in more.items()
+    ]
     return settings | {
         "listeners": ",".join([settings["listeners"], *listening]),
-        "advertised.listeners": ",".join([settings["advertised.listeners"], *telling]),
+        "advertised.listeners": ",".join([settings["advertised.listeners"], *advertised]),
         "listener.security.protocol.map": ",".join(
             [
                 settings["listener.security.protocol.map"],
@@ -47,15 +49,13 @@ def with_listeners(
 
 
 @contextlib.contextmanager
-def _in_memory(otherwise: Path) -> Iterator[Path]:
-    """Make a folder whose writes wait for no disk, where the system has room for one: a kill -9
-    leaves it as it is.
+def _in_memory(fallback: Path) -> Iterator[Path]:
+    """Make a folder in memory, or yield `fallback`; a kill -9 leaves its files.
 
-    Beside a program that writes and syncs, three nodes on the same disk were seen not to answer for
-    20 s.
+    Three nodes that shared a disk with a program that writes and syncs did not answer for 20 s.
     """
     if not os.access(_MEMORY, os.W_OK) or shutil.disk_usage(_MEMORY).free < _MEMORY_BYTES:
-        yield otherwise
+        yield fallback
         return
     with tempfile.TemporaryDirectory(prefix="stream-dedup-nodes-", dir=_MEMORY) as folder:
         yield Path(folder)
@@ -68,9 +68,9 @@ def three_nodes(
     """Run three nodes, each broker and controller in one, with small heaps; `settings` beside or
     instead of the usual ones.
 
-    They lie in memory, or in `folder` where there is no room.
+    Their folders are in memory, or in `folder` where there is too little.
     """
-    free = free_ports(6)  # at once: those of two questions might be the same
+    free = free_ports(6)  # in one call: two calls may return the same port
     ports, controllers = free[:3], dict(enumerate(free[3:], 1))
     cluster_id = new_cluster_id()
     with (
@@ -96,7 +96,7 @@ def three_nodes(
 
 
 def _end(node: LocalBroker) -> None:
-    """End a node by force: without its fellows it could not end in order."""
+    """Kill a node: without the other nodes it could not stop cleanly."""
     with contextlib.suppress(LocalBrokerError):
         node.kill()
     node.stop()

@@ -14,7 +14,7 @@ _SECONDS = 30.0
 
 @contextmanager
 def producer_quota(bootstrap: str, client_id: str, bytes_per_second: float) -> Iterator[None]:
-    """Hold a producer to so many bytes a second."""
+    """Limit a producer to this many bytes a second."""
     alter_quota(bootstrap, client_id, bytes_per_second)
     try:
         yield

@@ -18,8 +18,8 @@ from tests.broker.harness import Filter, MakeFilter, Outcome, synthetic
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
-def judge(make_filter: MakeFilter, count: int = 1500, **settings: Any) -> Filter:
-    """Return a filter that has judged some documents, an empty one and a dead letter among them."""
+def start_filter(make_filter: MakeFilter, count: int = 1500, **settings: Any) -> Filter:
+    """Start a filter, and send it documents with an empty one and a dead letter among them."""
     crawl = make_filter(partitions=3, value_format="json", **settings)
     documents: list[tuple[int, bytes | None, bytes | None, Headers]] = [
         (part, key, json.dumps({"text": text.decode()}).encode(), found)
@@ -35,15 +35,22 @@ def judge(make_filter: MakeFilter, count: int = 1500, **settings: Any) -> Filter
     return crawl
 
 
-def write(crawl: Filter, *records: Output) -> None:
+def send_records(crawl: Filter, *records: Output) -> None:
     producer = LoadProducer(crawl.settings)
-    for one in records:
-        producer.send(one.topic, one.key, one.value, one.timestamp_ms, one.partition, one.headers)
+    for record in records:
+        producer.send(
+            record.topic,
+            record.key,
+            record.value,
+            record.timestamp_ms,
+            record.partition,
+            record.headers,
+        )
     assert producer.flush() == 0
 
 
-def again(message: Message, topic: str | None = None, **changes: bytes) -> Output:
-    """Return a record of an output as one to write, with headers and value (`value=`) changed."""
+def to_output(message: Message, topic: str | None = None, **changes: bytes) -> Output:
+    """Return an output record to write again, with changed headers or value (`value=`)."""
     found: Headers = [
         (name, changes.get(name.replace(".", "_"), value)) for name, value in message.headers
     ]
@@ -57,10 +64,9 @@ def again(message: Message, topic: str | None = None, **changes: bytes) -> Outpu
     )
 
 
-def test_a_live_filter_is_clean(make_filter: MakeFilter) -> None:
-    """While documents come and go the audit finds nothing; at rest it agrees with the tests' own
-    look at the outputs."""
-    crawl = judge(make_filter, 3000, count_copies=True)
+def test_audit_finds_nothing_on_a_live_filter(make_filter: MakeFilter) -> None:
+    """While documents flow; at rest it agrees with the tests' reading of the outputs."""
+    crawl = start_filter(make_filter, 3000, count_copies=True)
     crawl.wait_until_committed(1000)
     running = live.examine(crawl.settings)
     crawl.wait_until_committed(3004)
@@ -76,13 +82,12 @@ def test_a_live_filter_is_clean(make_filter: MakeFilter) -> None:
     assert (at_rest.compared, at_rest.scan) == (3000, "plain")
 
 
-def test_dead_letters_go_back_once(
+def test_redrive_sends_each_dead_letter_back_once(
     make_filter: MakeFilter,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Shown, sent back as they came, never twice; what a filter passed over is sent later; each is
-    judged anew."""
+    """They are shown, and sent back unchanged; those that a run skipped are sent later."""
     crawl = make_filter(partitions=1, value_format="json", allow_bypass="true")
     crawl.start("index")
     crawl.start("worker")
@@ -105,10 +110,12 @@ def test_dead_letters_go_back_once(
 
     shown = run("dlq", "show")
     expected = [("decode", "a", False), ("field", "b", False), ("decode", None, False)]
-    assert [(one["stage"], one["key"], one["sent_back"]) for one in shown] == expected
-    found = [one["source"] for one in shown]
+    assert [(letter["stage"], letter["key"], letter["sent_back"]) for letter in shown] == expected
+    found = [letter["source"] for letter in shown]
     assert found == [f"{crawl.names.documents}-0@{offset}" for offset in range(3)]
-    found = [one["key"] for one in run("dlq", "show", "--stage", "field", "--contains", "text")]
+    found = [
+        letter["key"] for letter in run("dlq", "show", "--stage", "field", "--contains", "text")
+    ]
     assert found == ["b"]
     assert run("dlq", "redrive")[0] | {"sources": 0} == {
         "letters": 3,
@@ -125,14 +132,24 @@ def test_dead_letters_go_back_once(
     assert count_uncommitted(crawl.settings, crawl.admin) == {0: 0}, (
         "the marker of a transaction is no record"
     )
-    assert [one["sent_back"] for one in run("dlq", "show", "--limit", "3")] == [True, False, False]
-    back = crawl.read(crawl.names.documents)
-    assert [(one.key, one.value, one.timestamp_ms, one.headers) for one in back[4:]] == [
-        (back[at].key, back[at].value, back[at].timestamp_ms, back[at].headers) for at in (0, 2)
+    assert [letter["sent_back"] for letter in run("dlq", "show", "--limit", "3")] == [
+        True,
+        False,
+        False,
     ]
-    # The two came back as letters, since nothing was corrected. The next run begins with the letter
-    # that was passed over.
+    documents = crawl.read(crawl.names.documents)
+    assert [(sent.key, sent.value, sent.timestamp_ms, sent.headers) for sent in documents[4:]] == [
+        (
+            documents[index].key,
+            documents[index].value,
+            documents[index].timestamp_ms,
+            documents[index].headers,
+        )
+        for index in (0, 2)
+    ]
+    # The two became dead letters again, since nothing was corrected. The next run begins with the
+    # skipped letter.
     assert run("dlq", "redrive", "--stage", "field", "--yes")[0]["letters"] == 1
-    again = run("dlq", "redrive", "--class", shown[0]["class"], "--yes")[0]
-    assert (again["letters"], again["sent_twice_at_most"]) == (3, 0)
+    by_class = run("dlq", "redrive", "--class", shown[0]["class"], "--yes")[0]
+    assert (by_class["letters"], by_class["sent_twice_at_most"]) == (3, 0)
     assert live.examine(crawl.settings).findings.shown == []

@@ -1,5 +1,4 @@
-"""Bad input on the real path: each record ends in exactly one topic, with a clear reason, and the
-stream goes on."""
+"""Bad input on the real path: each record ends in one topic, and the stream goes on."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from tests.broker.harness import (
     Outcome,
     fingerprint_of,
     header,
-    own_filter,
     peak_bytes,
+    run_broker_and_filter,
 )
 from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG
@@ -183,8 +182,8 @@ def table() -> list[Row]:
             "size",
             codec="gzip",
         ),
-        # It fills a fetch: what follows is expanded in another one, or the memory of both would be
-        # measured at once.
+        # It fills a fetch, so that the next record is expanded in another one; else the memory of
+        # both would be measured.
         Row("larger than the outputs take", text("b" * 11_900_000), "dead", "size"),
         short("ten of 5 MB in one batch", text("c" * 5_000_000), codec="gzip", copies=10),
         # More than receive.message.max.bytes, which librdkafka does hold zstd to.
@@ -211,14 +210,14 @@ def produce_table(crawl: Filter, table: list[Row]) -> tuple[list[str], list[int]
     for codec, rows in itertools.groupby(
         table, lambda row: row if row.codec != "none" or row.damaged else "none"
     ):
-        for (timestamp_ms, _), some in itertools.groupby(
+        for (timestamp_ms, _), batch in itertools.groupby(
             rows, lambda row: (row.timestamp_ms, row.name if row.copies > 1 else "")
         ):
-            written = [row for row in some for _ in range(row.copies)]
+            written = [row for row in batch for _ in range(row.copies)]
             if any(row.damaged for row in written):
                 damaged.append(len(names))
             # One batch for copies, so that they are compressed together and damaged together.
-            more = (
+            properties = (
                 {}
                 if codec == "none"
                 else {
@@ -229,7 +228,9 @@ def produce_table(crawl: Filter, table: list[Row]) -> tuple[list[str], list[int]
                 }
             )
             crawl.produce(
-                ((0, row.key, row.value, row.headers) for row in written), timestamp_ms, **more
+                ((0, row.key, row.value, row.headers) for row in written),
+                timestamp_ms,
+                **properties,
             )
             names += [row.name for row in written]
     return names, damaged
@@ -238,7 +239,7 @@ def produce_table(crawl: Filter, table: list[Row]) -> tuple[list[str], list[int]
 def damage(folder: Path, topic: str, offset: int) -> None:
     """Flip one bit in the value of the batch that begins at `offset`, where the broker keeps it."""
     segments = sorted((folder / "data" / f"{topic}-0").glob("*.log"))
-    segment = [one for one in segments if int(one.stem) <= offset][-1]
+    segment = [path for path in segments if int(path.stem) <= offset][-1]
     with segment.open("r+b") as file:
         while True:
             base, length = struct.unpack(">qi", file.read(12))
@@ -254,22 +255,22 @@ def damage(folder: Path, topic: str, offset: int) -> None:
 
 
 def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
-    """One record of every kind, in one partition, in one pass: each leaves once, where the table
-    says and with the reason, the last one still leaves, and the worker's memory grows by no more
-    than three times the largest batch."""
+    """Each leaves once, and worker memory grows by at most three times the largest batch."""
     settings = {"partitions": 1, "value_format": "json"}
-    with own_filter(tmp_path, heap_mb=768, documents_bytes_max=12_000_000, **settings) as (
+    with run_broker_and_filter(
+        tmp_path, heap_mb=768, documents_bytes_max=12_000_000, **settings
+    ) as (
         _,
         crawl,
     ):
         for name in crawl.names.outputs[:2]:
             crawl.admin.set_config(name, {"max.message.bytes": "11500000"})
         crawl.start("index")
-        # It is stopped for many seconds below. A session that ends meanwhile would let it fetch the
-        # batch anew beside the one that it holds, and the memory of both would be measured.
+        # The worker is paused for many seconds below. If its session ended, it would fetch the
+        # batch a second time, and the memory of both would be measured.
         worker = crawl.start("worker", STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS="60000")
-        worker.says("worker started")
-        # A stranger may write to the log too; none of this is a record of ours.
+        worker.wait_for_log("worker started")
+        # Other programs may write to the log too; none of these is a record of the product.
         crawl.produce(
             [(0, None, junk, []) for junk in (b"", b"not a record", b"SDLG" + bytes(40), None)],
             topic=crawl.names.fingerprints,
@@ -303,12 +304,12 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
 
         outcome.check()
         audited = examine(crawl.settings, is_finished=True)
-        assert [one.sentence for one in audited.findings.shown] == []
+        assert [finding.sentence for finding in audited.findings.shown] == []
         assert audited.records[crawl.names.documents] == len(outcome.source)
         assert ends_of(outcome, names) == expected_ends(names, table())
-        for one in outcome.dead:
-            assert header(one, "__dlq.errors.message").endswith((".", ")")), (
-                "the header says why in a sentence"
+        for letter in outcome.dead:
+            assert header(letter, "__dlq.errors.message").endswith((".", ")")), (
+                "the header gives the reason in a sentence"
             )
         found = worker.log.count("a record cannot be read")
         assert found == sum(name in UNREADABLE for name in names)
@@ -317,17 +318,18 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_timestamp_of_zero_is_none(make_filter: MakeFilter) -> None:
-    """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and
-    `audit` finds nothing."""
+def test_a_timestamp_of_zero_leaves_as_no_timestamp(make_filter: MakeFilter) -> None:
+    """Clients other than librdkafka can write timestamp 0; the audit stays clean."""
     crawl = make_filter(partitions=1)
     crawl.start_both()
     asyncio.run(send_with_times(crawl, [0, 1]))
     crawl.wait_until_committed(2)
     outcome = crawl.outcome()
-    found = sorted((one.value, one.timestamp_ms) for one in outcome.unique)
+    found = sorted((message.value, message.timestamp_ms) for message in outcome.unique)
     assert found == [(b"words 0", None), (b"words 1", 1)]
-    assert [one.sentence for one in examine(crawl.settings, is_finished=True).findings.shown] == []
+    assert [
+        finding.sentence for finding in examine(crawl.settings, is_finished=True).findings.shown
+    ] == []
 
 
 async def send_with_times(crawl: Filter, times_ms: list[int]) -> None:
@@ -340,26 +342,26 @@ async def send_with_times(crawl: Filter, times_ms: list[int]) -> None:
 
 
 def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
-    """Return (row's name, topic, reason or stage) in the order of the source; the first record is
-    no row's."""
+    """Return (row's name, topic, reason or stage) for each source record but the first."""
     by_source: dict[int, tuple[str, str]] = {}
-    source = {fingerprint_of(one): one.offset for one in outcome.source}
+    source = {fingerprint_of(message): message.offset for message in outcome.source}
     places = {
         (offset, place): outcome.outline.batches[offset].position(place).offset
         for offset, batch in outcome.outline.batches.items()
         for place in range(len(batch))
     }
     for topic in ("unique", "duplicates", "dead"):
-        for one in getattr(outcome, topic):
+        for message in getattr(outcome, topic):
             if topic == "dead":
-                by_source[int(header(one, "__dlq.errors.offset"))] = (
+                by_source[int(header(message, "__dlq.errors.offset"))] = (
                     topic,
-                    header(one, "dedup.error.stage"),
+                    header(message, "dedup.error.stage"),
                 )
                 continue
-            log = header(one, "dedup.log")
-            offset = places[tuple(map(int, log.split("/")))] if log else source[fingerprint_of(one)]  # type: ignore[index]
-            by_source[offset] = (topic, header(one, "dedup.reason"))
+            log = header(message, "dedup.log")
+            key = fingerprint_of(message)
+            offset = places[tuple(map(int, log.split("/")))] if log else source[key]  # type: ignore[index]
+            by_source[offset] = (topic, header(message, "dedup.reason"))
     return [(name, *by_source[offset]) for offset, name in enumerate(names, 1)]
 
 

@@ -1,5 +1,4 @@
-"""Texts that lie on a web server: each record leaves once with its verdict, whatever the server and
-the worker do meanwhile."""
+"""Texts on a web server: each record leaves once, though server and worker go away."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def pages() -> Iterator[Pages]:
         yield pages
 
 
-def elsewhere(make_filter: MakeFilter, pages: Pages, **settings: Any) -> Filter:
+def make_claim_check_filter(make_filter: MakeFilter, pages: Pages, **settings: Any) -> Filter:
     return make_filter(
         partitions=1,
         value_format="json",
@@ -42,16 +41,16 @@ def record(number: int, uri: str) -> tuple[int, bytes, bytes, list[Any]]:
     return 0, b"%d" % number, json.dumps({"uri": uri}).encode(), []
 
 
-def measured(role: Role, name: str) -> str:
+def read_metric(role: Role, name: str) -> str:
     return next(
         line.split()[1] for line in role.get("/metrics").splitlines() if line.startswith(f"{name} ")
     )
 
 
-def test_one_that_is_away_holds_and_every_record_leaves_once(
+def test_an_unavailable_text_delays_its_partition_and_each_record_leaves_once(
     make_filter: MakeFilter, pages: Pages
 ) -> None:
-    crawl = elsewhere(make_filter, pages)
+    crawl = make_claim_check_filter(make_filter, pages)
     for number in range(COUNT):
         pages.by_path[f"/pages/{number}"] = Reply(gzip.compress(text(number).encode()))
     pages.by_path[f"/pages/{COPY}"] = Reply(text(0).encode() + b" more")
@@ -61,25 +60,25 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(
     records[REFUSED] = record(REFUSED, f"{pages.url}/secret")
     count = crawl.produce(records)
     _, worker = crawl.start_both()
-    worker.says("the store of the texts is unavailable; the records wait")
+    worker.wait_for_log("the store of the texts is unavailable; the records wait")
     wait_until(lambda: crawl.committed() == AWAY, "what was read before it is committed")
-    wait_until(lambda: measured(worker, "stream_dedup_texts_away") == "1.0", "the gauge says so")
+    wait_until(lambda: read_metric(worker, "stream_dedup_texts_away") == "1.0", "the gauge says so")
     worker.kill()
 
     worker = crawl.start("worker")
-    worker.says("the store of the texts is unavailable; the records wait")
+    worker.wait_for_log("the store of the texts is unavailable; the records wait")
     assert crawl.committed() == AWAY
     pages.by_path[f"/pages/{AWAY}"] = Reply(text(AWAY).encode())
     crawl.wait_until_committed(count)
-    wait_until(lambda: measured(worker, "stream_dedup_texts_away") == "0.0", "the gauge says so")
+    wait_until(lambda: read_metric(worker, "stream_dedup_texts_away") == "0.0", "the gauge says so")
     assert worker.stop() == 0
     outcome = Outcome(crawl)
     outcome.check()
 
     assert outcome.reasons() == {"new": COUNT - 3, "near": 1, "dead:fetch": 2}
-    found = [(one.key, header(one, "dedup.of.id")) for one in outcome.duplicates]
+    found = [(message.key, header(message, "dedup.of.id")) for message in outcome.duplicates]
     assert found == [(b"%d" % COPY, "0")]
-    found = {one.key: header(one, "dedup.error.class") for one in outcome.dead}
+    found = {message.key: header(message, "dedup.error.class") for message in outcome.dead}
     assert found == {b"11": "NotFound", b"12": "AddressRefused"}
-    assert all(pages.url in header(one, "__dlq.errors.message") for one in outcome.dead)
+    assert all(pages.url in header(message, "__dlq.errors.message") for message in outcome.dead)
     assert "/secret" not in pages.asked

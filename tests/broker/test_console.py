@@ -1,5 +1,4 @@
-"""The role console on a real broker: decisions come, a killed one is replaced, and what is away is
-told in a sentence."""
+"""The role console on a real broker: it shows what Kafka contains, and a dead broker."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.harness import own_filter
+from tests.broker.harness import run_broker_and_filter
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
@@ -16,10 +15,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 TEXT = " ".join(f"word{number}" for number in range(200))
 
 
-def test_a_console_tells_dead_letters_hosts_and_a_dead_broker(tmp_path: Path) -> None:
-    """From what really lies in Kafka; with the broker gone, once on each page, and no page gives an
-    all-clear."""
-    with own_filter(tmp_path, partitions=2, value_format="json") as (broker, crawl):
+def test_the_console_shows_dead_letters_hosts_and_a_dead_broker(tmp_path: Path) -> None:
+    """Without the broker, each page shows one notice and no all-clear."""
+    with run_broker_and_filter(tmp_path, partitions=2, value_format="json") as (broker, crawl):
         crawl.start("index")
         worker = crawl.start("worker")
         crawl.wait_until_committed(
@@ -27,21 +25,22 @@ def test_a_console_tells_dead_letters_hosts_and_a_dead_broker(tmp_path: Path) ->
         )
         console = crawl.start("console")
         wait_until(
-            lambda: console.asked("/now.json").get("remarks"), "something is to be looked at"
+            lambda: console.get_json("/now.json").get("remarks"), "the console shows a remark"
         )
-        assert [one["text"] for one in console.asked("/now.json")["remarks"]] == [
+        assert [remark["text"] for remark in console.get_json("/now.json")["remarks"]] == [
             "Dead letters that were not sent back: 1 (stage decode)."
         ]
-        (kind,) = console.asked("/dead-letters.json")["letters"]["kinds"]
+        (kind,) = console.get_json("/dead-letters.json")["letters"]["kinds"]
         assert (kind["stage"], kind["count"], kind["not_sent_back"]) == ("decode", 1, 1)
-        assert console.asked("/hosts.json")["has_signals"] is False
+        assert console.get_json("/hosts.json")["has_signals"] is False
         assert worker.stop() == 0
         broker.kill()
         pages = ("now", "decisions", "hosts", "dead-letters")
         for page in pages:
             wait_until(
-                lambda page=page: console.asked(f"/{page}.json").get("notices"), "the page says it"
+                lambda page=page: console.get_json(f"/{page}.json").get("notices"),
+                f"{page} shows a notice",
             )
-            (notice,) = console.asked(f"/{page}.json")["notices"]
+            (notice,) = console.get_json(f"/{page}.json")["notices"]
             assert f"{broker.bootstrap} does not answer" in notice
-        assert console.asked("/now.json")["remarks"] is None
+        assert console.get_json("/now.json")["remarks"] is None

@@ -1,5 +1,4 @@
-"""What is lost for good, and the commands of docs/how-to/disaster.md that bring the filter back, on
-a real Apache Kafka."""
+"""The commands of docs/how-to/disaster.md recover lost data on a real Apache Kafka."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ def forget_group(crawl: Filter) -> None:
         future.result(20)
 
 
-def test_lost_offsets_come_back_from_the_outputs(make_filter: MakeFilter) -> None:
-    """After a kill in full flight: nothing is left out, and nothing leaves twice."""
+def test_rewind_restores_lost_offsets_from_the_outputs(make_filter: MakeFilter) -> None:
+    """After a kill in mid-stream, `rewind --from-outputs` loses no document and repeats none."""
     crawl = make_filter(partitions=3, batch_documents=100)
     count = crawl.produce(synthetic(4000, 31, partitions=3))
     _, worker = crawl.start_both()
@@ -32,14 +31,14 @@ def test_lost_offsets_come_back_from_the_outputs(make_filter: MakeFilter) -> Non
     assert len(crawl.stable_committed()) == 3
     forget_group(crawl)
 
-    shown = json.loads(crawl.command("rewind", "--from-outputs", "--dry-run", "--json").stdout)
-    done = json.loads(crawl.command("rewind", "--from-outputs", "--json").stdout)
+    planned = json.loads(crawl.command("rewind", "--from-outputs", "--dry-run", "--json").stdout)
+    applied = json.loads(crawl.command("rewind", "--from-outputs", "--json").stdout)
 
-    found = [(one["offset"], one["epoch"]) for one in shown]
-    assert found == [(one["offset"], one["epoch"]) for one in done]
-    assert [one["warning"] for one in done] == [None] * 3
-    assert sum(one["offset"]["new"] for one in done) >= count // 4
-    following = crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
+    found = [(row["offset"], row["epoch"]) for row in planned]
+    assert found == [(row["offset"], row["epoch"]) for row in applied]
+    assert [row["warning"] for row in applied] == [None] * 3
+    assert sum(row["offset"]["new"] for row in applied) >= count // 4
+    next_worker = crawl.start("worker", STREAM_DEDUP_WORKER_ID="next")
     crawl.outcome()
-    assert following.stop() == 0
+    assert next_worker.stop() == 0
     assert json.loads(crawl.command("rewind", "--from-outputs", "--dry-run", "--json").stdout) == []

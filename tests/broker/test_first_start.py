@@ -1,5 +1,4 @@
-"""A group's offsets vanish, and the log's first records are of no document of this topic: nothing
-leaves twice."""
+"""Offsets are lost, and the log begins with records of no document: nothing leaves twice."""
 
 from __future__ import annotations
 
@@ -17,18 +16,17 @@ from stream_dedup.preflight.doctor import examine
 from stream_dedup.preflight.finding import CheckState
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, MakeFilter, Outcome, synthetic
-from tests.broker.test_orders import told
+from tests.broker.test_orders import run_json
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def seed_many(crawl: Filter) -> None:
-    """Begin the log with a seed, and with more records of no document than anybody would look at
-    one by one."""
+    """Begin the log with a seed and many control records."""
     pages = crawl.folder / "pages.txt"
     pages.write_text("\n".join(value.decode() for _, _, value, _ in synthetic(60, 9, partitions=1)))
-    assert told(crawl, "seed", str(pages), "--format", "lines")["seeded"] == 60
+    assert run_json(crawl, "seed", str(pages), "--format", "lines")["seeded"] == 60
     appender = LogAppender(crawl.settings, crawl.names.fingerprints, "many")
     for _ in range(60):
         appender.send(
@@ -40,13 +38,12 @@ def seed_many(crawl: Filter) -> None:
 
 
 def documents(count: int, seed: int) -> list[tuple[int, bytes | None, bytes | None, Headers]]:
-    """Return documents for partition 0, and what becomes dead letters for partition 1: of that the
-    log says nothing."""
-    found: list[tuple[int, bytes | None, bytes | None, Headers]] = [
+    """Return documents for partition 0, and dead letters for partition 1."""
+    readable: list[tuple[int, bytes | None, bytes | None, Headers]] = [
         (0, key, json.dumps({"text": value.decode()}).encode(), more)
         for _, key, value, more in synthetic(count, seed, partitions=1)
     ]
-    return found + [(1, b"broken-%d" % number, b"{", []) for number in range(5)]
+    return readable + [(1, b"broken-%d" % number, b"{", []) for number in range(5)]
 
 
 def forget_offsets(crawl: Filter) -> None:
@@ -55,7 +52,7 @@ def forget_offsets(crawl: Filter) -> None:
         future.result(20)
 
 
-def make_again(crawl: Filter, topic: str) -> None:
+def recreate_topic(crawl: Filter, topic: str) -> None:
     """Delete a topic and create it again."""
     admin = AdminClient({"bootstrap.servers": crawl.bootstrap})
     for future in admin.delete_topics([topic]).values():
@@ -64,13 +61,13 @@ def make_again(crawl: Filter, topic: str) -> None:
     crawl.create_topics()
 
 
-def left(crawl: Filter) -> Counter[bytes | None]:
-    """Return how often each value is on the outputs."""
-    return Counter(one.value for name in crawl.names.outputs for one in crawl.read(name))
+def count_outputs(crawl: Filter) -> Counter[bytes | None]:
+    """Return how often each value is in the outputs."""
+    return Counter(message.value for name in crawl.names.outputs for message in crawl.read(name))
 
 
-def refuses(crawl: Filter, partition: int) -> None:
-    """A worker that starts now ends with 78 and says why."""
+def assert_refused(crawl: Filter, partition: int) -> None:
+    """Assert that a worker that starts now ends with 78 and names the missing offset."""
     worker = crawl.start("worker")
     assert worker.wait() == 78, worker.log[-3000:]
     assert (
@@ -81,42 +78,43 @@ def refuses(crawl: Filter, partition: int) -> None:
     crawl.roles.remove(worker)
 
 
-def work(crawl: Filter, total: int) -> None:
-    """Let a worker read what there is, and end it."""
+def run_worker(crawl: Filter, total: int) -> None:
+    """Run a worker until it has committed `total` records."""
     worker = crawl.start("worker")
-    worker.says("partitions assigned")
+    worker.wait_for_log("partitions assigned")
     crawl.wait_until_committed(total)
     assert worker.stop() == 0
 
 
-def test_behind_many_seeds_nothing_leaves_twice(make_filter: MakeFilter) -> None:
-    """Seeds are no documents: the first worker begins. Later it does not, and doctor says so
-    before; restored, it goes on."""
+def test_no_document_leaves_twice_when_the_log_begins_with_seeds(make_filter: MakeFilter) -> None:
+    """A first worker starts; without offsets, doctor and workers refuse until `rewind`."""
     crawl = make_filter(partitions=2, value_format="json")
     seed_many(crawl)
     crawl.start("index")
     total = crawl.produce(documents(300, 10))
-    work(crawl, total)
-    once = left(crawl)
+    run_worker(crawl, total)
+    outputs_before = count_outputs(crawl)
     ends = {
         key[1]: offset
         for key, (offset, _) in crawl.admin.committed_or_last_known(crawl.settings.group).items()
     }
     settings = load_settings(environ=crawl.environment)
-    assert [one.sentence for one in examine(settings) if one.state is CheckState.REFUSED] == []
+    assert [
+        finding.sentence for finding in examine(settings) if finding.state is CheckState.REFUSED
+    ] == []
     forget_offsets(crawl)
 
-    (found,) = [one for one in examine(settings) if one.state is CheckState.REFUSED]
+    (found,) = [finding for finding in examine(settings) if finding.state is CheckState.REFUSED]
     assert found.check == "offsets"
     wanted = f"no committed offset for {crawl.names.documents}-0, {crawl.names.documents}-1, though"
     assert wanted in found.sentence
-    refuses(crawl, 0)
-    assert left(crawl) == once
+    assert_refused(crawl, 0)
+    assert count_outputs(crawl) == outputs_before
 
-    told(crawl, "rewind", f"0@{ends[0]}")
-    refuses(crawl, 1)
-    told(crawl, "rewind", f"1@{ends[1]}")
+    run_json(crawl, "rewind", f"0@{ends[0]}")
+    assert_refused(crawl, 1)
+    run_json(crawl, "rewind", f"1@{ends[1]}")
     total += crawl.produce(documents(100, 11))
-    work(crawl, total)
+    run_worker(crawl, total)
     Outcome(crawl).check()
     assert live.examine(settings, is_finished=True).findings.shown == []

@@ -1,5 +1,4 @@
-"""The power is pulled in mid-stream: nothing lost, nothing twice, and every verdict is still the
-log's."""
+"""Roles and the broker are killed in mid-stream: no record is lost or doubled."""
 
 from __future__ import annotations
 
@@ -18,22 +17,22 @@ from tests.broker.harness import (
     MakeFilter,
     Outcome,
     Role,
-    own_filter,
+    run_broker_and_filter,
     synthetic,
 )
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
-DOCUMENTS_MOST = 150_000
-LOT = 15_000
+DOCUMENTS_MAX = 150_000
+BATCH_DOCUMENTS = 15_000
 # An index takes 16 records at a time: with three times as many there is something left to rebuild
 # after the first.
 REBUILT_RECORDS = 48
 FAILPOINT = "STREAM_DEDUP_FAILPOINT"
 
-# Every step of both roles, each killed once; behind the colon, how often a step is reached first.
-# Two workers side by side take half the time, and each sees the other's partitions come and go.
+# Every step of both roles, each killed once; the number says at which visit. Two workers halve the
+# time, and each sees the other's partitions come and go.
 PLANS = {
     "worker one": [
         "worker.append-acked:3",
@@ -70,18 +69,18 @@ def log_end(crawl: Filter) -> int:
 
 
 def was_killed_in_mid_stream(role: Role, plan: str) -> bool:
-    """Whether the role killed itself at the step asked for, with at least two batches in flight."""
-    said = re.search(r"failpoint (\S+) reached with (\d+) batches in flight", role.log)
+    """Return whether it killed itself at the planned step with two batches in flight."""
+    reached = re.search(r"failpoint (\S+) reached with (\d+) batches in flight", role.log)
     return (
         role.process.returncode == -signal.SIGKILL
-        and said is not None
-        and said.group(1) == plan.partition(":")[0]
-        and int(said.group(2)) >= 2
+        and reached is not None
+        and reached.group(1) == plan.partition(":")[0]
+        and int(reached.group(2)) >= 2
     )
 
 
 def test_the_plans_name_every_step() -> None:
-    """A step that is added to the product is killed here too."""
+    """The plans contain each step of the product."""
     found = sorted(plan.partition(":")[0] for plans in PLANS.values() for plan in plans)
     assert found == sorted(STEPS)
 
@@ -90,56 +89,56 @@ def test_kill_9_at_every_step_of_each_role(make_filter: MakeFilter) -> None:
     """Documents in one run, workers killed at each of their ten steps and the index at each of its
     six, always with two batches in flight: nothing lost, nothing twice, every verdict the log's.
 
-    Documents come until each kill has happened: a fixed number was always too few on some machine.
+    Documents are sent until each kill has happened: a fixed number was too small on some machines.
     """
     crawl = make_filter(partitions=4, batch_documents=250, kafka_session_timeout_ms=1500)
-    documents = iter(synthetic(DOCUMENTS_MOST, 5, partitions=4))
-    count = crawl.produce(itertools.islice(documents, 2 * LOT))
-    left = {name: list(plans) for name, plans in PLANS.items()}
+    documents = iter(synthetic(DOCUMENTS_MAX, 5, partitions=4))
+    count = crawl.produce(itertools.islice(documents, 2 * BATCH_DOCUMENTS))
+    remaining = {name: list(plans) for name, plans in PLANS.items()}
     volume = crawl.folder / "replica-0" / "index"
     running: dict[str, tuple[Role, str]] = {}
 
-    def rebuilds_little() -> bool:
-        return left["index"] == ["index.in-rebuild:1"] and log_end(crawl) < REBUILT_RECORDS
+    def is_log_short() -> bool:
+        return remaining["index"] == ["index.in-rebuild:1"] and log_end(crawl) < REBUILT_RECORDS
 
     def start(name: str) -> None:
         nonlocal volume
-        waits = name == "index" and rebuilds_little()
-        plan = left[name].pop(0) if left[name] and not waits else ""
+        is_deferred = name == "index" and is_log_short()
+        plan = remaining[name].pop(0) if remaining[name] and not is_deferred else ""
         if plan.startswith("index.in-rebuild"):
             volume = crawl.folder / "replica-1" / "index"  # this one begins at the log's beginning
-        given = {FAILPOINT: plan} if plan else {}
+        environment = {FAILPOINT: plan} if plan else {}
         if name == "index":
-            given["STREAM_DEDUP_STATE_DIR"] = str(volume.parent)
+            environment["STREAM_DEDUP_STATE_DIR"] = str(volume.parent)
         if "in-flush" in plan or "in-checkpoint" in plan:
-            given["STREAM_DEDUP_SNAPSHOTS"] = str(crawl.folder / "snapshots")
-        running[name] = (crawl.start(name.partition(" ")[0], **given), plan)
+            environment["STREAM_DEDUP_SNAPSHOTS"] = str(crawl.folder / "snapshots")
+        running[name] = (crawl.start(name.partition(" ")[0], **environment), plan)
 
     for name in PLANS:
         start(name)
 
     def unfired() -> list[str]:
-        return [plan for plans in left.values() for plan in plans] + [
+        return [plan for plans in remaining.values() for plan in plans] + [
             plan for _, plan in running.values() if plan
         ]
 
-    def all_committed() -> bool:
+    def is_all_committed() -> bool:
         nonlocal count
         for name, (role, plan) in list(running.items()):
             if role.process.poll() is not None:
                 assert was_killed_in_mid_stream(role, plan), f"{plan}: {role.log[-3000:]}"
                 start(name)
-        if left["index"] and not running["index"][1] and not rebuilds_little():
+        if remaining["index"] and not running["index"][1] and not is_log_short():
             running["index"][0].kill()
             start("index")
         if "in-flush" in running["index"][1] or "in-checkpoint" in running["index"][1]:
             (volume / REQUEST_FILE).touch()
         committed = crawl.committed()
-        if unfired() and committed > count - 2 * LOT:
-            count += crawl.produce(itertools.islice(documents, LOT))
+        if unfired() and committed > count - 2 * BATCH_DOCUMENTS:
+            count += crawl.produce(itertools.islice(documents, BATCH_DOCUMENTS))
         return committed >= count
 
-    wait_until(all_committed, "every record is committed", 240)
+    wait_until(is_all_committed, "every record is committed", 240)
 
     assert unfired() == [], "these failpoints did not fire"
     print(f"{count} documents")
@@ -147,9 +146,8 @@ def test_kill_9_at_every_step_of_each_role(make_filter: MakeFilter) -> None:
 
 
 def test_a_broker_killed_in_mid_stream(tmp_path: Path) -> None:
-    """The broker is killed while batches are in flight and comes back: nobody ends, nothing is lost
-    or doubled."""
-    with own_filter(tmp_path, partitions=4, batch_documents=500) as (broker, crawl):
+    """No role ends, and no record is lost or doubled."""
+    with run_broker_and_filter(tmp_path, partitions=4, batch_documents=500) as (broker, crawl):
         documents = synthetic(8000, 10, partitions=4)
         index, worker = crawl.start("index"), crawl.start("worker")
         crawl.produce(documents[:4000])

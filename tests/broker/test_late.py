@@ -1,5 +1,5 @@
-"""What arrives too late must change nothing: a commit's request that was held, a worker that lost
-its partitions, an answer.
+"""What arrives too late must change nothing: a delayed commit request, a worker that lost its
+partitions, an answer.
 
 Each guard is also taken away, in a child or by a patch that no setting can reach, and then the
 damage must show: a test that stays green without the guard would prove nothing.
@@ -34,8 +34,8 @@ SOCKET_TIMEOUT_MS = 2000
 
 @pytest.fixture
 def proxy(bootstrap: str) -> Iterator[KafkaProxy]:
-    with KafkaProxy(int(bootstrap.rpartition(":")[2])) as one:
-        yield one
+    with KafkaProxy(int(bootstrap.rpartition(":")[2])) as kafka_proxy:
+        yield kafka_proxy
 
 
 @pytest.mark.thorough
@@ -52,8 +52,8 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next(
     first arrives inside the next transaction. The producer was thrown away, so it ends nothing;
     with the producer kept, readers see what was aborted.
 
-    A request that is only late is repeated after the socket's time-out; one whose connection broke
-    at once."""
+    The client repeats a late request after the socket's time-out, and at once if its connection
+    broke."""
     crawl = make_filter(partitions=1)
     settings = Settings(
         kafka_bootstrap_servers=proxy.bootstrap,
@@ -65,39 +65,44 @@ def test_a_late_end_of_a_transaction_does_not_end_the_next(
         monkeypatch.setattr(TransactionalOutput, "_replace_producer", lambda self: None)
     transactions = TransactionalOutput(settings, f"{crawl.settings.group}-late", "late")
     member = Consumer({"bootstrap.servers": crawl.bootstrap, "group.id": crawl.settings.group})
-    stamp = member.consumer_group_metadata()
-    held = proxy.add(kproxy.END_TXN, action)
+    group_metadata = member.consumer_group_metadata()
+    late_request = proxy.add(kproxy.END_TXN, action)
 
     def output(text: bytes) -> Output:
         return Output(crawl.names.unique, 0, None, text, None, [])
 
-    first = transactions.run([output(b"first")], [(crawl.names.documents, 0, 1, "")], stamp)
-    assert held.struck.is_set()
+    first = transactions.run(
+        [output(b"first")], [(crawl.names.documents, 0, 1, "")], group_metadata
+    )
+    assert late_request.struck.is_set()
     assert first.outcome is Ended.COMMITTED
 
     def release(step: str) -> None:
         if step == "flushed":
-            proxy.release(held)
-            assert held.delivered.wait(20), "the broker never answered the late request"
+            proxy.release(late_request)
+            assert late_request.delivered.wait(20), "the broker never answered the late request"
             raise AbortableError("This transaction is given up.")
 
     try:
         second = transactions.run(
-            [output(b"never")], [(crawl.names.documents, 0, 2, "")], stamp, report_step=release
+            [output(b"never")],
+            [(crawl.names.documents, 0, 2, "")],
+            group_metadata,
+            report_step=release,
         )
         assert second.outcome is Ended.ABORTED or guard == "removed"
     except BrokerError:
-        # Without the guard the client may also find that the transaction which it aborts is none
-        # any more.
+        # Without the guard the client may also find that the transaction it aborts no longer
+        # exists.
         assert guard == "removed"
     transactions.close()
     member.close()
 
-    seen = [one.value for one in crawl.read(crawl.names.unique)]
-    assert seen == ([b"first"] if guard == "kept" else [b"first", b"never"])
+    values = [message.value for message in crawl.read(crawl.names.unique)]
+    assert values == ([b"first"] if guard == "kept" else [b"first", b"never"])
 
 
-def zombie(crawl: Filter, guard: str) -> tuple[subprocess.Popen[bytes], Path, Path]:
+def start_zombie(crawl: Filter, guard: str) -> tuple[subprocess.Popen[bytes], Path, Path]:
     """Start a worker that will be held before its transaction; return it, its log and the file that
     lets it go on."""
     log_path, go_on = crawl.folder / f"zombie-{guard}.log", crawl.folder / "go-on"
@@ -124,7 +129,7 @@ def test_a_zombie_commits_nothing(make_filter: MakeFilter) -> None:
         for guard, crawl in filters.items():
             crawl.produce(documents)
             crawl.start("index")
-            children[guard] = zombie(crawl, guard)
+            children[guard] = start_zombie(crawl, guard)
         for guard, crawl in filters.items():
             _, log_path, _ = children[guard]
             wait_until(
@@ -134,15 +139,16 @@ def test_a_zombie_commits_nothing(make_filter: MakeFilter) -> None:
             crawl.start("worker")
         for guard, crawl in filters.items():
             wait_until(
-                lambda one=crawl: any(
-                    sizes[part] == offset for part, offset in one.committed_by_partition().items()
+                lambda observed=crawl: any(
+                    sizes[part] == offset
+                    for part, offset in observed.committed_by_partition().items()
                 ),
                 "the other worker has committed a partition",
             )
             children[guard][2].touch()
         filters["kept"].wait_until_committed(len(documents))
         wait_until(
-            lambda: delivered(filters["removed"]) > len(documents),
+            lambda: count_delivered(filters["removed"]) > len(documents),
             "the zombie without its guard has committed",
             60,
         )
@@ -161,5 +167,5 @@ def test_a_zombie_commits_nothing(make_filter: MakeFilter) -> None:
         Outcome(filters["removed"]).check()
 
 
-def delivered(crawl: Filter) -> int:
+def count_delivered(crawl: Filter) -> int:
     return len(crawl.read(crawl.names.unique)) + len(crawl.read(crawl.names.duplicates))

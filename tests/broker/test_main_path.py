@@ -32,7 +32,7 @@ def test_the_same_text_on_twelve_partitions_gives_one_unique(
     outcome = crawl.outcome()
     assert outcome.reasons() == {"new": 1, "exact": 11}
     kept = header(outcome.unique[0], "dedup.log")
-    assert len({header(one, "dedup.of.position") for one in outcome.duplicates}) == 1
+    assert len({header(message, "dedup.of.position") for message in outcome.duplicates}) == 1
     assert kept
 
 
@@ -49,10 +49,10 @@ def test_a_chain_names_the_first_that_was_kept(make_filter: MakeFilter) -> None:
     crawl.produce((0, b"%d" % index, text.encode(), []) for index, text in enumerate(texts))
     outcome = crawl.outcome()
     assert outcome.reasons()["near"] == 2
-    assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {"0"}
+    assert {header(message, "dedup.of.id") for message in outcome.duplicates} == {"0"}
 
 
-def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: MakeFilter) -> None:
+def test_reasons_distinguish_a_re_crawl_from_a_copy(make_filter: MakeFilter) -> None:
     crawl = make_filter(partitions=1)
     crawl.start_both()
     edited = LONG.replace("seven", "eight")
@@ -74,7 +74,8 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: MakeFilter) -> None:
     crawl.produce([(0, b"f", None, [])])
     outcome = crawl.outcome()
     in_order = sorted(
-        (*outcome.unique, *outcome.duplicates), key=lambda one: (one.timestamp_ms or 0, one.offset)
+        (*outcome.unique, *outcome.duplicates),
+        key=lambda message: (message.timestamp_ms or 0, message.offset),
     )
     assert len(in_order) == 13
     assert outcome.reasons() == {
@@ -91,9 +92,10 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: MakeFilter) -> None:
 
 
 @pytest.mark.thorough
-def test_corpora_leave_as_they_should(make_filter: MakeFilter, corpora: Path) -> None:
-    """Real texts in many languages: nothing lost, and nearly every pair with Jaccard >= 0.8 is
-    caught."""
+def test_nearly_all_duplicates_in_the_corpora_are_found(
+    make_filter: MakeFilter, corpora: Path
+) -> None:
+    """No text is lost, and nearly every pair with Jaccard >= 0.8 is found."""
     crawl = make_filter(partitions=3, value_format="json", documents_bytes_max=4_000_000)
     crawl.start_both()
     lines = []
@@ -104,13 +106,13 @@ def test_corpora_leave_as_they_should(make_filter: MakeFilter, corpora: Path) ->
     ]
     crawl.produce(documents)
     outcome = crawl.outcome()
-    duplicate = {(one.key or b"").decode() for one in outcome.duplicates}
+    duplicate_ids = {(message.key or b"").decode() for message in outcome.duplicates}
     found = missed = 0
     for name in ("en_versions", "ja_books", "multi_guides", "zh_translations"):
         for line in (corpora / f"{name}.pairs.tsv").read_text().splitlines()[1:]:
-            one, other, _, verdict, *_ = line.split("\t")
+            first, second, _, verdict, *_ = line.split("\t")
             if verdict == "dup":
                 # Order is by arrival, so either may be the copy.
-                found += one in duplicate or other in duplicate
-                missed += one not in duplicate and other not in duplicate
+                found += first in duplicate_ids or second in duplicate_ids
+                missed += first not in duplicate_ids and second not in duplicate_ids
     assert found >= 0.95 * (found + missed), f"{found} of {found + missed} pairs caught"

@@ -1,5 +1,4 @@
-"""What happens to duplicates, and to documents when the index is silent, as the settings say; on a
-real broker."""
+"""Documents in shadow mode, and while the index is silent, on a real broker."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
-def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: MakeFilter) -> None:
-    """A shadow beside a filter that delivers judges everything on its own log, and changes nothing
-    of the other's."""
+def test_a_shadow_does_not_change_the_delivering_filter(make_filter: MakeFilter) -> None:
+    """It judges every document on a separate log, beside a filter that delivers."""
     crawl = make_filter(partitions=2)
     names = TopicNames(crawl.names.prefix, is_shadow=True)
     crawl.create_topics(names)
@@ -33,31 +31,30 @@ def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: MakeFilter) ->
     count = crawl.produce(synthetic(1000, 12, partitions=2))
     crawl.wait_until_committed(count)
 
-    def judged() -> int:
-        batches = (records.decode(one.value) for one in crawl.read(names.fingerprints))
+    def count_judged() -> int:
+        batches = (records.decode(message.value) for message in crawl.read(names.fingerprints))
         return sum(
             len(batch)
             for batch in batches
             if isinstance(batch, records.Batch) and batch.mode is Mode.SHADOW
         )
 
-    wait_until(lambda: judged() == count, "the shadow has asked for every document")
+    wait_until(lambda: count_judged() == count, "the shadow has asked for every document")
     Outcome(crawl).check()
 
 
-def test_a_silent_index_keeps_nobody_waiting(make_filter: MakeFilter) -> None:
-    """With FAIL_OPEN documents leave as unique when the index is silent; copies of them are found
-    once it is back."""
+def test_fail_open_delivers_while_the_index_is_silent(make_filter: MakeFilter) -> None:
+    """Copies of what was delivered are found once the index is back."""
     crawl = make_filter(partitions=2, fail_open="3s")
     index = crawl.start("index")
-    index.says("index started")
+    index.wait_for_log("index started")
     worker = crawl.start("worker")
     first = crawl.produce(synthetic(500, 13, partitions=2))
     crawl.wait_until_committed(first)
     index.process.send_signal(signal.SIGSTOP)
     second = crawl.produce(synthetic(500, 14, partitions=2))
     crawl.wait_until_committed(first + second)
-    worker.says("the index does not answer")
+    worker.wait_for_log("the index does not answer")
     index.process.send_signal(signal.SIGCONT)
     wait_until(
         lambda: (
@@ -68,6 +65,8 @@ def test_a_silent_index_keeps_nobody_waiting(make_filter: MakeFilter) -> None:
     )
     third = crawl.produce(synthetic(500, 14, partitions=2))
     outcome = crawl.outcome()
-    opened = [one for one in outcome.unique if header(one, "dedup.reason") == "fail-open"]
-    assert len(opened) >= second / 2
+    failed_open = [
+        message for message in outcome.unique if header(message, "dedup.reason") == "fail-open"
+    ]
+    assert len(failed_open) >= second / 2
     assert len(outcome.duplicates) >= third / 2

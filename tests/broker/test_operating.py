@@ -1,5 +1,4 @@
-"""What an operator sees of a filter at work on a real Apache Kafka: metrics, `doctor`,
-refusals at start."""
+"""What operators see of a running filter on a real Kafka: metrics, `doctor`, refusals."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 COPIES, OTHERS, BROKEN = 30, 40, 3
-# The contract's list, as far as the roles of this test move it; an aborted or evicted one has tests
-# of its own.
+# The metrics of the contract that this test changes; aborts and evictions are tested elsewhere.
 WORKER = (
     "build_info",
     "records_total",
@@ -52,14 +50,14 @@ class RoleReading:
     def total(self, name: str, **labels: str) -> float | None:
         """Return the sum of the samples of that name with these labels; None if there is none."""
         found = [
-            one.value
-            for one in self._samples
-            if one.name == f"stream_dedup_{name}" and labels.items() <= one.labels.items()
+            sample.value
+            for sample in self._samples
+            if sample.name == f"stream_dedup_{name}" and labels.items() <= sample.labels.items()
         ]
         return sum(found) if found else None
 
 
-def reading(role: Role) -> RoleReading:
+def read_metrics(role: Role) -> RoleReading:
     return RoleReading(role.get("/metrics"))
 
 
@@ -81,13 +79,12 @@ def documents() -> Any:
         yield 0, b"b", b"{broken", []
 
 
-def test_a_filter_at_work_is_seen_by_its_operators(
+def test_metrics_and_doctor_describe_a_running_filter(
     make_filter: MakeFilter,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Every metric of the contract moves and in is out; doctor agrees with it; what
-    endangers the log is refused."""
+    """Every metric changes, doctor agrees, and settings that endanger the log are refused."""
     crawl = make_filter(partitions=2, value_format="json")
     for name, value in crawl.environment.items():
         monkeypatch.setenv(name, value)
@@ -99,57 +96,67 @@ def test_a_filter_at_work_is_seen_by_its_operators(
 
     def states() -> dict[str, set[CheckState]]:
         found: dict[str, set[CheckState]] = {}
-        for one in examine(load_settings()):
-            found.setdefault(one.check, set()).add(one.state)
+        for finding in examine(load_settings()):
+            found.setdefault(finding.check, set()).add(finding.state)
         return found
 
-    # Before the first start: nothing is refused, and what is not there yet is not called well.
-    shown = [one.sentence for one in examine(load_settings()) if one.state is CheckState.REFUSED]
+    # Before the first start: nothing is refused, and what does not exist yet is not reported as OK.
+    shown = [
+        finding.sentence
+        for finding in examine(load_settings())
+        if finding.state is CheckState.REFUSED
+    ]
     assert shown == []
     before = states()
     assert before["declaration"] == before["volume"] == {CheckState.NOT_CHECKED}
     assert before["topics"] == before["log"] == before["offsets"] == {CheckState.OK}
 
     index = crawl.start("index")
-    index.says(
+    index.wait_for_log(
         "index started"
-    )  # else the worker may ask what this new index leaves to others, and asks it once more
+    )  # else the worker may have to repeat a question that a new index leaves to others
     worker = crawl.start("worker")
     total = crawl.produce(documents())
     crawl.wait_until_committed(total)
 
-    # Metrics: read once they have settled, because they follow the commit.
+    # Metrics follow the commit, so wait until they have settled.
     wait_until(
-        lambda: reading(worker).total("records_total") == total,
+        lambda: read_metrics(worker).total("records_total") == total,
         "the worker has counted all records",
     )
     wait_until(
-        lambda: reading(index).total("index_entries") == OTHERS, "the index has set its gauges"
+        lambda: read_metrics(index).total("index_entries") == OTHERS, "the index has set its gauges"
     )
-    wait_until(lambda: reading(worker).total("consumer_lag_records") == 0, "the worker has no lag")
-    ours, theirs = reading(worker), reading(index)
-    assert {name: ours.total(name) for name in WORKER if not ours.total(name)} == {}
-    assert {name: theirs.total(name) for name in INDEX if not theirs.total(name)} == {}
+    wait_until(
+        lambda: read_metrics(worker).total("consumer_lag_records") == 0, "the worker has no lag"
+    )
+    worker_metrics, index_metrics = read_metrics(worker), read_metrics(index)
+    assert {
+        name: worker_metrics.total(name) for name in WORKER if not worker_metrics.total(name)
+    } == {}
+    assert {
+        name: index_metrics.total(name) for name in INDEX if not index_metrics.total(name)
+    } == {}
     for stage in ("prepare", "verdict", "transaction"):
-        assert (ours.total("stage_duration_seconds_count", stage=stage) or 0) > 0, stage
-    assert (theirs.total("stage_duration_seconds_count", stage="judge") or 0) > 0
-    assert ours.total("documents_total", verdict="duplicate") == COPIES
-    assert ours.total("dead_letters_total", stage="decode") == BROKEN
-    assert (ours.total("documents_total") or 0) + BROKEN == total
+        assert (worker_metrics.total("stage_duration_seconds_count", stage=stage) or 0) > 0, stage
+    assert (index_metrics.total("stage_duration_seconds_count", stage="judge") or 0) > 0
+    assert worker_metrics.total("documents_total", verdict="duplicate") == COPIES
+    assert worker_metrics.total("dead_letters_total", stage="decode") == BROKEN
+    assert (worker_metrics.total("documents_total") or 0) + BROKEN == total
 
-    # A replica with an empty volume beside an answered log says so.
+    # A replica with an empty volume reports that the log was already answered.
     second = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / "second"))
     wait_until(
-        lambda: reading(second).total("index_restored_empty_total") == 1,
+        lambda: read_metrics(second).total("index_restored_empty_total") == 1,
         "the second index says that it began empty",
     )
-    assert theirs.total("index_restored_empty_total") == 0
+    assert index_metrics.total("index_restored_empty_total") == 0
 
     working = states()
-    assert not any(CheckState.REFUSED in one for one in working.values()), working
+    assert not any(CheckState.REFUSED in of_check for of_check in working.values()), working
     assert working["offsets"] == working["declaration"] == working["volume"] == {CheckState.OK}
 
-    # What endangers documents: both roles refuse what doctor refuses, before they read anything.
+    # Both roles refuse what doctor refuses before they read anything.
     for role in (worker, second, index):
         role.stop()
     crawl.admin.set_config(crawl.names.fingerprints, {"retention.ms": "86400000"})

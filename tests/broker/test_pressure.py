@@ -1,5 +1,4 @@
-"""A worker under pressure, of large documents and of slow outputs: it keeps within its memory, and
-goes on."""
+"""A worker with a backlog of documents of any size keeps within its memory limit."""
 
 from __future__ import annotations
 
@@ -10,17 +9,17 @@ from tests.broker.harness import MakeFilter, large_documents, peak_bytes
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 MEMORY_BYTES = 400 << 20
-# Compressed, so that what a fetch brings is larger than what it weighs.
+# Compressed, so that a fetched batch is larger in memory than on the network.
 AS_CRAWLERS_SEND = {"compression.type": "lz4"}
 
 
 @pytest.mark.parametrize(
     ("size", "count"), [(100, 300_000), (12_000, 20_000), (58_000, 4_000), (1_000_000, 250)]
 )
-def test_a_backlog_is_carried_within_the_memory_limit(
+def test_a_backlog_is_processed_within_the_memory_limit(
     make_filter: MakeFilter, size: int, count: int
 ) -> None:
-    """Whatever the size of its documents, a worker takes no more memory than it was given."""
+    """With documents of any size, a worker uses no more memory than its limit."""
     crawl = make_filter(partitions=4, documents_bytes_max=2_000_000, memory=MEMORY_BYTES)
     crawl.produce(large_documents(count, size, 1, partitions=4), **AS_CRAWLERS_SEND)
     crawl.start("index")

@@ -1,5 +1,4 @@
-"""Topics that are not there when roles start, and topics that are deleted and created again under
-them."""
+"""Topics that are deleted and created again, or get more partitions, under running roles."""
 
 from __future__ import annotations
 
@@ -10,28 +9,27 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
-LOT = 500
+BATCH_DOCUMENTS = 500
 
 
-def test_indexes_wait_for_a_topic_of_answers_that_was_deleted(
+def test_indexes_wait_while_the_topic_verdicts_is_deleted(
     make_filter: MakeFilter,
 ) -> None:
-    """Deleted under running roles: each index names the topic and waits, and goes on by itself once
-    it is there again."""
+    """Each index names the deleted topic and waits, and goes on once the topic exists again."""
     crawl = make_filter(partitions=2, batch_documents=100)
-    documents = list(synthetic(2 * LOT, 25, partitions=2))
+    documents = list(synthetic(2 * BATCH_DOCUMENTS, 25, partitions=2))
     indexes = [
-        crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / f"index-{at}"))
-        for at in range(2)
+        crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / f"index-{number}"))
+        for number in range(2)
     ]
     worker = crawl.start("worker")
-    count = crawl.produce(documents[:LOT])
+    count = crawl.produce(documents[:BATCH_DOCUMENTS])
     crawl.wait_until_committed(count)
 
     crawl.delete_topic(crawl.names.verdicts)
-    count += crawl.produce(documents[LOT:])
+    count += crawl.produce(documents[BATCH_DOCUMENTS:])
     for index in indexes:
-        index.says("waiting for its topics", 180)
+        index.wait_for_log("waiting for its topics", 180)
         assert f"The topic {crawl.names.verdicts} was deleted, or created again" in index.log
         assert "stream-dedup topics apply" in index.log
     crawl.create_topics()
@@ -41,15 +39,16 @@ def test_indexes_wait_for_a_topic_of_answers_that_was_deleted(
     Outcome(crawl).check()
 
 
-def test_topics_that_grow_end_no_role(make_filter: MakeFilter) -> None:
-    """With twice the partitions documents of the new ones leave too, and both workers are the ones
-    that began."""
+def test_no_role_ends_when_topics_get_more_partitions(make_filter: MakeFilter) -> None:
+    """With twice the partitions, documents of the new ones leave too, and no worker ends."""
     crawl = make_filter(
         partitions=2, batch_documents=100, kafka_topic_metadata_refresh_interval_ms=2000
     )
-    workers = [crawl.start("worker", STREAM_DEDUP_WORKER_ID=f"worker-{at}") for at in range(2)]
+    workers = [
+        crawl.start("worker", STREAM_DEDUP_WORKER_ID=f"worker-{number}") for number in range(2)
+    ]
     crawl.start("index")
-    count = crawl.produce(synthetic(LOT, 23, partitions=2))
+    count = crawl.produce(synthetic(BATCH_DOCUMENTS, 23, partitions=2))
     crawl.wait_until_committed(count)
 
     for name in (crawl.names.documents, *crawl.names.outputs):
@@ -59,8 +58,8 @@ def test_topics_that_grow_end_no_role(make_filter: MakeFilter) -> None:
         "all have grown",
     )
     count += crawl.produce(
-        synthetic(LOT, 24, partitions=4), **{"linger.ms": 6}
+        synthetic(BATCH_DOCUMENTS, 24, partitions=4), **{"linger.ms": 6}
     )  # the old client does not know of them
 
     crawl.wait_until_committed(count)
-    assert [one.process.poll() for one in workers] == [None, None]
+    assert [worker.process.poll() for worker in workers] == [None, None]

@@ -1,4 +1,4 @@
-"""`rewind` on a real Apache Kafka: what it gives back, what it refuses, and what it repairs."""
+"""`rewind` on a real Apache Kafka: what it repeats, what it refuses, what it repairs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.broker
 
 
-def done(crawl: Filter, *arguments: str) -> list[dict[str, Any]]:
+def run_rewind(crawl: Filter, *arguments: str) -> list[dict[str, Any]]:
     """Run the command, which must succeed, and return its rows."""
     rows: list[dict[str, Any]] = json.loads(crawl.command("rewind", *arguments, "--json").stdout)
     return rows
 
 
-def committed(crawl: Filter) -> dict[int, tuple[int, int | None]]:
+def read_committed(crawl: Filter) -> dict[int, tuple[int, int | None]]:
     """Return (committed offset, epoch) by partition, once no transaction moves them."""
     found = crawl.stable_committed()
     assert len(found) == crawl.partitions
@@ -38,8 +38,8 @@ def committed(crawl: Filter) -> dict[int, tuple[int, int | None]]:
     }
 
 
-def run_to(crawl: Filter, count: int) -> None:
-    """Have a worker commit that many records and end."""
+def run_worker_until(crawl: Filter, count: int) -> None:
+    """Run a worker until it has committed this many records."""
     worker = crawl.start("worker")
 
     def is_there() -> bool:
@@ -50,15 +50,15 @@ def run_to(crawl: Filter, count: int) -> None:
     assert worker.stop() == 0
 
 
-def by_id(messages: list[Message]) -> dict[bytes | None, list[Message]]:
+def group_by_id(messages: list[Message]) -> dict[bytes | None, list[Message]]:
     """Return the records of each id, in their order."""
     found: dict[bytes | None, list[Message]] = defaultdict(list)
-    for one in messages:
-        found[one.key].append(one)
+    for message in messages:
+        found[message.key].append(message)
     return found
 
 
-def place_in_log(value: str) -> tuple[int, ...]:
+def parse_log_place(value: str) -> tuple[int, ...]:
     """Return the (log offset, place) that a header `dedup.log` names."""
     return tuple(map(int, value.split("/")))
 
@@ -77,53 +77,58 @@ def test_documents_come_out_again_with_their_verdicts(make_filter: MakeFilter) -
     crawl = make_filter(partitions=2, batch_documents=500)
     count = crawl.produce(synthetic(3000, 21, partitions=2))
     crawl.start("index")
-    run_to(crawl, count)
+    run_worker_until(crawl, count)
     first = Outcome(crawl)
     first.check()
-    ends = committed(crawl)
+    ends = read_committed(crawl)
     start = ends[0][0] // 3
 
-    (row,) = done(crawl, f"{crawl.names.documents}-0@{start}")
+    (row,) = run_rewind(crawl, f"{crawl.names.documents}-0@{start}")
 
     assert row["offset"] == {"current": ends[0][0], "new": start}
     assert row["epoch"] == {"current": 0, "new": 1}
-    assert committed(crawl) == {0: (start, 1), 1: ends[1]}
+    assert read_committed(crawl) == {0: (start, 1), 1: ends[1]}
 
-    run_to(crawl, count)
+    run_worker_until(crawl, count)
     second = Outcome(crawl)
 
     second._check_verdicts()
-    assert committed(crawl) == {0: (ends[0][0], 1), 1: ends[1]}
-    again = {one.key for one in second.source if one.partition == 0 and one.offset >= start}
-    assert len(again) == ends[0][0] - start
-    outputs = by_id([*second.unique, *second.duplicates])
+    assert read_committed(crawl) == {0: (ends[0][0], 1), 1: ends[1]}
+    reread_keys = {
+        message.key
+        for message in second.source
+        if message.partition == 0 and message.offset >= start
+    }
+    assert len(reread_keys) == ends[0][0] - start
+    outputs = group_by_id([*second.unique, *second.duplicates])
     assert len(outputs) == count
     assert second.dead == []
-    kept_at = {header(one, "dedup.position"): header(one, "dedup.log") for one in first.unique}
+    log_by_position = {
+        header(message, "dedup.position"): header(message, "dedup.log") for message in first.unique
+    }
     judged_again = closer = 0
     for key, found in outputs.items():
-        assert len(found) == (2 if key in again else 1)
-        log = [header(one, "dedup.log") for one in found]
-        verdicts = [tuple(header(one, name) for name in VERDICT) for one in found]
+        assert len(found) == (2 if key in reread_keys else 1)
+        log = [header(message, "dedup.log") for message in found]
+        verdicts = [tuple(header(message, name) for name in VERDICT) for message in found]
         if len(set(verdicts)) > 1:
-            # A page of its site that another title kept is the better original, once it is there.
+            # Judged again, it may find a closer original that was kept after its first verdict.
             assert {verdict[0] for verdict in verdicts} == {"duplicate"}
             assert int(verdicts[-1][2]) < int(verdicts[0][2]), "not a closer original"
-            assert place_in_log(log[0]) < place_in_log(kept_at[verdicts[-1][3]])
+            assert parse_log_place(log[0]) < parse_log_place(log_by_position[verdicts[-1][3]])
             closer += 1
         if header(found[0], "dedup.verdict") == "unique":
             assert len(set(log)) == 1, "a unique document got another place in the log"
-        elif key in again:
+        elif key in reread_keys:
             assert len(set(log)) == 2, "a duplicate's verdict was kept over the rewind"
             judged_again += 1
-    assert 100 < judged_again < len(again) - 100
+    assert 100 < judged_again < len(reread_keys) - 100
     assert closer < judged_again // 20
 
 
 @pytest.mark.thorough
-def test_an_open_transaction_is_waited_for(make_filter: MakeFilter) -> None:
-    """What a killed worker left open holds the offsets; whether it will count is unknown, so
-    nothing is written."""
+def test_rewind_writes_nothing_while_a_transaction_is_open(make_filter: MakeFilter) -> None:
+    """An open transaction may still move the offsets, so `rewind` refuses and writes nothing."""
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 24, partitions=1))
     topic, group = crawl.names.documents, crawl.settings.group
@@ -141,32 +146,31 @@ def test_an_open_transaction_is_waited_for(make_filter: MakeFilter) -> None:
     offsets = [TopicPartition(topic, 0, 9, epochs.to_metadata(3))]
     producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 20)
 
-    held = crawl.command("rewind", "0@5", code=1)
+    refused = crawl.command("rewind", "0@5", code=1)
 
     assert count_uncommitted(crawl.settings, crawl.admin) == {0: 2}, (
         "of ten records, eight are committed"
     )
     assert (
         f"An open transaction will change the committed offsets of group {group} for {topic}-0"
-        in held.stderr
+        in refused.stderr
     )
     producer.commit_transaction(20)
     member.close()
-    assert committed(crawl) == {0: (9, 3)}, "something was written beside the transaction"
-    done(crawl, "0@5")
-    assert committed(crawl) == {0: (5, 4)}
+    assert read_committed(crawl) == {0: (9, 3)}, "something was written beside the transaction"
+    run_rewind(crawl, "0@5")
+    assert read_committed(crawl) == {0: (5, 4)}
 
 
 @pytest.mark.thorough
-def test_a_commit_while_it_looks_is_noticed(make_filter: MakeFilter) -> None:
-    """A worker that came and went between the look and the write makes the plan void; nothing is
-    written."""
+def test_rewind_writes_nothing_if_offsets_change_meanwhile(make_filter: MakeFilter) -> None:
+    """A commit between the read and the write of `rewind` makes it fail without writing."""
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 28, partitions=1))
     topic, group = crawl.names.documents, crawl.settings.group
     crawl.admin.write_committed(group, topic, {0: (4, epochs.to_metadata(3))})
 
-    class LookedWhileItMoves(Admin):
+    class CommitsAfterRead(Admin):
         def stable_committed(self, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
             found = super().stable_committed(group)
             crawl.admin.write_committed(group, topic, {0: (8, epochs.to_metadata(3))})
@@ -174,24 +178,23 @@ def test_a_commit_while_it_looks_is_noticed(make_filter: MakeFilter) -> None:
 
     with pytest.raises(BrokerError, match="changed during this command, so a worker was running"):
         rewind_group(
-            crawl.settings, ["0@2"], OrderDependencies(make_admin=LookedWhileItMoves), dry_run=False
+            crawl.settings, ["0@2"], OrderDependencies(make_admin=CommitsAfterRead), dry_run=False
         )
 
-    assert committed(crawl) == {0: (8, 3)}
+    assert read_committed(crawl) == {0: (8, 3)}
 
 
 @pytest.mark.thorough
 def test_an_offset_set_by_another_tool_is_repaired(make_filter: MakeFilter) -> None:
-    """A worker refuses an offset without an epoch and names the command; that finds an epoch above
-    all in the log."""
+    """The worker names the command, which sets an epoch above all in the log."""
     crawl = make_filter(partitions=2)
     count = crawl.produce(synthetic(300, 25, partitions=2))
     crawl.admin.write_committed(
         crawl.settings.group, crawl.names.documents, {0: (0, epochs.to_metadata(6))}
     )
     crawl.start("index")
-    run_to(crawl, count)
-    ends = committed(crawl)
+    run_worker_until(crawl, count)
+    ends = read_committed(crawl)
     assert (ends[0][1], ends[1][1]) == (6, 0)
     crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, {0: (20, "")})
 
@@ -200,12 +203,12 @@ def test_an_offset_set_by_another_tool_is_repaired(make_filter: MakeFilter) -> N
     assert worker.wait(60) == 78, worker.log[-3000:]
     assert f"stream-dedup rewind {crawl.names.documents}-0@20" in worker.log
 
-    (row,) = done(crawl, f"{crawl.names.documents}-0@20")
+    (row,) = run_rewind(crawl, f"{crawl.names.documents}-0@20")
 
     assert row["epoch"] == {"current": None, "new": 7}
-    assert committed(crawl) == {0: (20, 7), 1: ends[1]}
-    run_to(crawl, count)
+    assert read_committed(crawl) == {0: (20, 7), 1: ends[1]}
+    run_worker_until(crawl, count)
     outcome = Outcome(crawl)
     outcome._check_verdicts()
     assert len(outcome.unique) + len(outcome.duplicates) == count + ends[0][0] - 20
-    assert committed(crawl) == {0: (ends[0][0], 7), 1: ends[1]}
+    assert read_committed(crawl) == {0: (ends[0][0], 7), 1: ends[1]}

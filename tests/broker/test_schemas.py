@@ -1,5 +1,4 @@
-"""Values by a schema registry on a live broker: what Confluent's clients write leaves once, with
-its verdict and its bytes."""
+"""Values by a schema registry on a live broker leave once, unchanged, with a verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 COUNT = 60
 AWAY, UNKNOWN, LATER, COPY, NO_TEXT = 30, 11, 40, 45, 50
-ANYBODY = b"\x00\x7f\xff\xff\xff"  # the frame of a schema that nobody has registered
+UNKNOWN_FRAME = b"\x00\x7f\xff\xff\xff"  # the frame of a schema that nobody has registered
 
 RECORD = {
     "type": "record",
@@ -43,14 +42,14 @@ LATER_RECORD = RECORD | {
 
 
 class Writer(Protocol):
-    """Gives the value of a page, by the later schema if that is asked for."""
+    """Encodes a page, by the later schema with `later`."""
 
     def __call__(self, url: str, text: str, *, later: bool = False) -> bytes: ...
 
 
 @pytest.fixture(params=registries.KINDS)
 def registry(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run a registry: ours, and, where it can be had, a real one."""
+    """Run a registry: the tests' own and, where it is installed, a real one."""
     with registries.running(request.param) as address:
         yield address
 
@@ -73,12 +72,11 @@ def avro_writer(address: str, subject: str) -> Writer:
     return value
 
 
-def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
+def test_values_of_an_evolving_schema_leave_once_and_unchanged(
     make_filter: MakeFilter,
     registry: str,
 ) -> None:
-    """Over a kill of the worker: copies are found across the schema's two versions; what names no
-    schema, or is no message, or has no text, goes aside with the reason, and the rest goes on."""
+    """Despite a kill, across two versions; values that cannot be decoded are dead letters."""
     crawl = make_filter(
         partitions=2,
         value_format="avro",
@@ -89,7 +87,7 @@ def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
     )
     write = avro_writer(registry, crawl.names.documents)
     values = [write(f"u{number}", text(number), later=number >= LATER) for number in range(COUNT)]
-    values[UNKNOWN] = ANYBODY + values[UNKNOWN][5:]
+    values[UNKNOWN] = UNKNOWN_FRAME + values[UNKNOWN][5:]
     values[UNKNOWN + 1] = b'{"url": "u12"}'
     values[COPY] = write("copy", text(3) + " more", later=True)
     values[NO_TEXT] = write("empty", " ")
@@ -108,7 +106,10 @@ def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
     outcome.check()
 
     assert outcome.reasons() == {"new": COUNT - 4, "near": 1, "empty": 1, "dead:decode": 2}
-    found = [(one.key, header(one, "dedup.of.id"), one.value) for one in outcome.duplicates]
+    found = [
+        (message.key, header(message, "dedup.of.id"), message.value)
+        for message in outcome.duplicates
+    ]
     assert found == [(b"%d" % COPY, "u3", values[COPY])]
     expected = {b"%d" % place: values[place] for place in (UNKNOWN, UNKNOWN + 1)}
-    assert {one.key: one.value for one in outcome.dead} == expected
+    assert {message.key: message.value for message in outcome.dead} == expected

@@ -1,5 +1,4 @@
-"""TLS, SASL and ACLs on a real broker that enforces them: what the roles need, and what they say
-when it is not there."""
+"""TLS, SASL and ACLs on a real broker: what roles need, and their errors without it."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
 from tests.broker.harness import Filter, Role, run_in_process
 from tests.broker.nodes import with_listeners
-from tests.broker.test_first_start import make_again
+from tests.broker.test_first_start import recreate_topic
 from tests.broker.test_main_path import LONG
 from tests.waiting import wait_until
 
@@ -87,8 +86,7 @@ def binding(user: str, acl: Acl) -> AclBinding:
 
 @dataclass
 class Secured:
-    """A broker with an authoriser: the plain listener is the super-user's, the two others let
-    nobody in without proof."""
+    """A broker with an authoriser; only the super-user's listener does not authenticate."""
 
     crawl: Filter
     authority: Authority
@@ -147,7 +145,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with LocalBroker(folder / "kafka", port=port, settings=settings) as broker:
         crawl = Filter(broker.bootstrap, folder, partitions=2, prefix="", value_format="json")
         crawl.create_topics()
-        one = Secured(
+        secured_broker = Secured(
             crawl,
             authority,
             other,
@@ -159,21 +157,21 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             f"stream-dedup-{name}" for name in ("worker", "index", "insights", "search", "crawler")
         ]
         for user in users:
-            one.grant(user, acls_of(user.removeprefix("stream-dedup-")))
+            secured_broker.grant(user, acls_of(user.removeprefix("stream-dedup-")))
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        created = one.admin.alter_user_scram_credentials(
+        created = secured_broker.admin.alter_user_scram_credentials(
             [UserScramCredentialUpsertion(user, scram, PASSWORD.encode()) for user in users]
         )
         for future in created.values():
             future.result(20)
         try:
-            yield one
+            yield secured_broker
         finally:
             crawl.stop()
 
 
 def environment(port: int, properties: dict[str, str], folder: Path) -> dict[str, str]:
-    """Return the environment of a role that connects so; its password comes from a file."""
+    """Return the environment of a role with client properties and a password file."""
     password = folder / "password"
     password.write_text(PASSWORD)
     found = {
@@ -192,8 +190,7 @@ def document(text: str) -> bytes:
 def test_the_roles_work_with_exactly_the_acls_in_topics_users(
     secured: Secured, tmp_path: Path
 ) -> None:
-    """Index by certificate, worker by password, crawler too, each with its file's ACLs and no more:
-    all that goes in comes out, and no log shows the password."""
+    """With certificate or password: all records leave, and no log shows the password."""
     crawl = secured.crawl
     connection = environment(
         secured.mutual_port, secured.by_certificate("stream-dedup-index"), tmp_path
@@ -208,7 +205,8 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(
     }
     values = [document(LONG), document(LONG), b"{broken", document("another text of some words")]
     crawl.produce(
-        ((at // 2, b"k%d" % (at // 2), value, []) for at, value in enumerate(values)), **as_crawler
+        ((number // 2, b"k%d" % (number // 2), value, []) for number, value in enumerate(values)),
+        **as_crawler,
     )
     outcome = crawl.outcome()
     assert outcome.reasons() == {"new": 1, "unchanged": 1, "dead:decode": 1, "too-short": 1}
@@ -218,8 +216,7 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(
 
 
 def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_path: Path) -> None:
-    """Faust gets the same properties, by password and by certificate, and needs no more than its
-    file's ACLs."""
+    """Faust gets the same properties, with a password and with a certificate."""
     crawl = secured.crawl
     by_password = environment(
         secured.scram_port, secured.by_password("stream-dedup-insights"), tmp_path
@@ -232,26 +229,29 @@ def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_
         crawl.produce([page] * 3, topic=crawl.names.unique)
         role = crawl.start("insights", **connection)
 
-        def counted(wanted: int = 3 * number, role: Role = role) -> bool:
+        def has_counted(wanted: int = 3 * number, role: Role = role) -> bool:
             assert role.process.poll() is None, role.log
-            found = [one for one in crawl.read(crawl.names.host_signals) if one.key == b"a.example"]
+            found = [
+                message
+                for message in crawl.read(crawl.names.host_signals)
+                if message.key == b"a.example"
+            ]
             return bool(found) and json.loads(found[-1].value or b"")["documents"] == wanted
 
-        wait_until(counted, f"the signals count {3 * number} documents", 60)
+        wait_until(has_counted, f"the signals count {3 * number} documents", 60)
         assert role.stop() == 0
         assert PASSWORD not in role.log
 
 
-def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: Path) -> None:
-    """By password, with its file's ACLs and no more: it is ready, finds what left, and the
-    console's pages lack nothing."""
+def test_search_works_with_exactly_its_acls(secured: Secured, tmp_path: Path) -> None:
+    """It is ready, finds delivered documents, and fills the console's pages."""
     crawl = secured.crawl
-    if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
+    if not any(role.name == "index" and role.process.poll() is None for role in crawl.roles):
         crawl.start("index")
     # Nobody reads what it would count at hosts, and the console says so of what waits.
     worker = crawl.start("worker", STREAM_DEDUP_COUNT_COPIES="true")
     text = " ".join(f"harbour{number}" for number in range(60))
-    crawl.produce((0, b"%d" % at, document(text), []) for at in range(2))
+    crawl.produce((0, b"%d" % index, document(text), []) for index in range(2))
     connection = environment(
         secured.scram_port, secured.by_password("stream-dedup-search"), tmp_path
     )
@@ -263,31 +263,31 @@ def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: P
     )
     base = search.address()
 
-    def asked(path: str) -> Any:
+    def get_json(path: str) -> Any:
         assert search.process.poll() is None, search.log
         return json.loads(http_client.ask(base, path, 20, 1 << 20)[1])
 
-    def found() -> list[Any]:
-        return list(asked("/v1/find?q=harbour17+harbour18+harbour19").get("documents", []))
+    def find_results() -> list[Any]:
+        return list(get_json("/v1/find?q=harbour17+harbour18+harbour19").get("documents", []))
 
-    wait_until(lambda: len(found()) == 2, "both are found", 60)
-    assert asked("/readyz")["ready"]
-    assert all(one["snippet"] for one in found())
-    (copy,) = (one for one in found() if one["verdict"] == "duplicate")
-    decided = asked(f"/decision.json?position={copy['output_position']}")
+    wait_until(lambda: len(find_results()) == 2, "both are found", 60)
+    assert get_json("/readyz")["ready"]
+    assert all(result["snippet"] for result in find_results())
+    (copy,) = (result for result in find_results() if result["verdict"] == "duplicate")
+    decided = get_json(f"/decision.json?position={copy['output_position']}")
     assert (
         decided["notices"],
         decided["record"]["missing_reason"],
         decided["kept"]["missing_reason"],
     ) == ([], "", "")
-    wait_until(lambda: asked("/now.json")["lag"] == 0, "the lag is known", 60)
-    # A test before this one may have run insights, which nobody runs now.
+    wait_until(lambda: get_json("/now.json")["lag"] == 0, "the lag is known", 60)
+    # An earlier test may have run insights, which does not run now.
     wait_until(
-        lambda: all("has no member" in notice for notice in asked("/hosts.json")["notices"]),
+        lambda: all("has no member" in notice for notice in get_json("/hosts.json")["notices"]),
         "the hosts are read",
         60,
     )
-    assert all(one["level"] != "not checked" for one in asked("/now.json")["remarks"])
+    assert all(remark["level"] != "not checked" for remark in get_json("/now.json")["remarks"])
     assert search.stop() == 0
     assert worker.stop() == 0
     assert PASSWORD not in search.log
@@ -307,7 +307,7 @@ def settings_of(secured: Secured, user: str) -> Settings:
 
 
 def run_role(name: str, settings: Settings) -> StreamDedupError | None:
-    """Run a role in this process until it ends by itself, or for a while; return what ended it."""
+    """Run a role in this process until it ends, at most for a while; return what ended it."""
     stop = threading.Event()
     timer = threading.Timer(30, stop.set)
     timer.start()
@@ -317,7 +317,8 @@ def run_role(name: str, settings: Settings) -> StreamDedupError | None:
         timer.cancel()
 
 
-# Read and Write on a resource imply Describe; what nobody does yet cannot fail.
+# Read and Write imply Describe, and the index does not use DescribeConfigs yet: neither can be
+# missing.
 NEEDED = [
     (user, acl)
     for user in ("worker", "index")
@@ -329,32 +330,31 @@ NEEDED = [
 @pytest.mark.parametrize(
     ("user", "lacking"),
     NEEDED,
-    ids=lambda one: one if isinstance(one, str) else f"{one[3]}-{one[1]}",
+    ids=lambda value: value if isinstance(value, str) else f"{value[3]}-{value[1]}",
 )
 def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> None:
-    """Each ACL of a role taken away alone: the role ends with a sentence that names the operation
-    and the resource."""
+    """Without one of its ACLs a role ends; the sentence names operation and resource."""
     crawl = secured.crawl
     for role in crawl.roles:
         if role.name == "worker" and role.process.poll() is None:
-            role.kill()  # of a test that failed: it would have the partition
-    if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
+            role.kill()  # of a failed test: it would own the partition
+    if not any(role.name == "index" and role.process.poll() is None for role in crawl.roles):
         crawl.start("index")
     kind, name, _, operation = lacking
     if (name, operation) == ("begun", "Write"):
-        make_again(crawl, name)  # nothing is written there once all partitions are begun
-    lacks = f"lacks-{user}-{operation}-{name}".lower()
-    secured.grant(lacks, [acl for acl in acls_of(user) if acl != lacking])
+        recreate_topic(crawl, name)  # nothing is written there once all partitions are begun
+    limited_user = f"lacks-{user}-{operation}-{name}".lower()
+    secured.grant(limited_user, [acl for acl in acls_of(user) if acl != lacking])
     dice = random.Random(
-        lacks
+        limited_user
     )  # no text is near another case's: the first of each must leave as unique
     text = " ".join(f"{dice.getrandbits(32):x}" for _ in range(60))
     crawl.produce(
-        (0, b"%d" % at, value, [])
-        for at, value in enumerate([document(text), document(text), b"{"])
+        (0, b"%d" % number, value, [])
+        for number, value in enumerate([document(text), document(text), b"{"])
     )
 
-    ended = run_role(user, settings_of(secured, lacks))
+    ended = run_role(user, settings_of(secured, limited_user))
 
     assert isinstance(ended, BrokerError), ended
     assert f"{operation} " in str(ended)
@@ -362,48 +362,47 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
     assert "topics/users" in str(ended)
 
 
-def refusal(settings: Settings) -> str:
+def read_refusal(settings: Settings) -> str:
     with pytest.raises(StreamDedupError) as caught:
         Admin(settings).topic_ids(["documents"])
     assert isinstance(caught.value, ConfigurationError), caught.value
     return str(caught.value)
 
 
-def test_a_broker_that_cannot_be_trusted_is_not_spoken_to(secured: Secured) -> None:
-    """Another CA's certificate, or one for another host: a sentence with the settings to look at,
-    and no connection."""
+def test_a_broker_without_a_trusted_certificate_is_refused(secured: Secured) -> None:
+    """A certificate of another CA or host: the sentence names the settings."""
     properties = secured.by_password(
         "stream-dedup-worker", ssl_ca_location=str(secured.other_authority.path)
     )
-    said = refusal(
+    sentence = read_refusal(
         Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties)
     )
-    assert "certificate verify failed" in said
-    assert "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION" in said
+    assert "certificate verify failed" in sentence
+    assert "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION" in sentence
 
     properties = secured.by_password("stream-dedup-worker")
-    said = refusal(
+    sentence = read_refusal(
         Settings(kafka_bootstrap_servers=f"localhost:{secured.scram_port}", kafka=properties)
     )
-    assert "certificate verify failed" in said
-    assert "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in said
+    assert "certificate verify failed" in sentence
+    assert "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in sentence
 
 
-def test_a_broker_that_does_not_trust_us_is_named(
+def test_refused_credentials_are_reported_with_the_settings(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     properties = secured.by_password("stream-dedup-worker", sasl_password="wrong-guess")  # noqa: S106 - it is wrong
-    said = refusal(
+    sentence = read_refusal(
         Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties)
     )
-    assert "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE" in said
-    assert "wrong-guess" not in said
+    assert "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE" in sentence
+    assert "wrong-guess" not in sentence
 
     properties = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.path)}
-    said = refusal(
+    sentence = read_refusal(
         Settings(kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}", kafka=properties)
     )
-    assert "STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION" in said
+    assert "STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION" in sentence
 
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 3.0)
     with pytest.raises(BrokerError) as caught:

@@ -1,5 +1,4 @@
-"""Three brokers: a leader, a coordinator, each node in turn, and two at once go away; the filter
-goes on when they are back."""
+"""Of three brokers, one after another and two at once go away; the filter recovers."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
-# the promise: progress within this long after the cluster is whole, or able to write, again
+# the promise: progress within this time after the cluster can write again
 HEALED_SECONDS = 30.0
 STEP = 500
 
@@ -39,11 +38,11 @@ class Cluster:
         self.healed_seconds: dict[str, float] = {}
 
     def send(self) -> None:
-        """Let some more documents come, and do not wait for them."""
+        """Send some more documents, without waiting for them."""
         self.sent += self.crawl.produce(next(self._documents) for _ in range(STEP))
 
     def metadata(self) -> ClusterMetadata:
-        """Return what the cluster says of itself."""
+        """Return the cluster's metadata."""
         return self._admin.list_topics(timeout=10)
 
     def leader(self, topic: str, partition: int = 0) -> LocalBroker:
@@ -60,7 +59,7 @@ class Cluster:
         ]
 
     def measure(self, what: str) -> None:
-        """Take the time until all that was sent is committed."""
+        """Note how long it takes until all sent records are committed."""
         began = time.monotonic()
         self.crawl.wait_until_committed(self.sent, 2 * HEALED_SECONDS)
         self.healed_seconds[what] = time.monotonic() - began
@@ -69,17 +68,15 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with three_nodes(tmp_path) as nodes:
-        one = Cluster(nodes, tmp_path)
+        three_node_cluster = Cluster(nodes, tmp_path)
         try:
-            yield one
+            yield three_node_cluster
         finally:
-            one.crawl.stop()
+            three_node_cluster.crawl.stop()
 
 
-def test_nodes_come_and_go(cluster: Cluster) -> None:
-    """The leader of the log is killed, then the group's coordinator, then every node restarts in
-    turn, then two are down at once and nothing can be written: each time all goes on within 30 s of
-    healing, by the same roles, and nothing is lost."""
+def test_the_filter_recovers_from_lost_nodes(cluster: Cluster) -> None:
+    """The same roles go on within 30 s of healing, and no record is lost."""
     crawl = cluster.crawl
     index, worker = crawl.start("index"), crawl.start("worker")
     cluster.send()
@@ -96,13 +93,13 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
         node.start()
 
     for node in cluster.nodes.values():
-        wait_until(lambda: all_in_sync(cluster), "every replica is in sync again")
+        wait_until(lambda: is_in_sync(cluster), "every replica is in sync again")
         cluster.send()
         node.stop()
         node.start()
     cluster.measure("a rolling restart")
 
-    wait_until(lambda: all_in_sync(cluster), "every replica is in sync again")
+    wait_until(lambda: is_in_sync(cluster), "every replica is in sync again")
     cluster.send()
     first, second = list(cluster.nodes.values())[:2]
     for node in (first, second):
@@ -120,20 +117,21 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
     Outcome(crawl).check()
 
 
-def all_in_sync(cluster: Cluster) -> bool:
-    """Whether every partition of the cluster has three replicas in sync."""
+def is_in_sync(cluster: Cluster) -> bool:
+    """Return whether every partition of the cluster has three replicas in sync."""
     try:
-        found = cluster.metadata()
+        metadata = cluster.metadata()
     except KafkaException:
         return False
-    return len(found.brokers) == 3 and all(
-        len(part.isrs) == 3 for topic in found.topics.values() for part in topic.partitions.values()
+    return len(metadata.brokers) == 3 and all(
+        len(part.isrs) == 3
+        for topic in metadata.topics.values()
+        for part in topic.partitions.values()
     )
 
 
-def test_whoever_is_there_may_say_that_kafka_answers(tmp_path: Path) -> None:
-    """While the controller that a client knows is away another broker answers it; and asking for a
-    topic makes none."""
+def test_any_broker_can_answer_whether_kafka_is_up(tmp_path: Path) -> None:
+    """The known controller is down; asking for a topic does not create it."""
     with three_nodes(tmp_path, {"auto.create.topics.enable": "true"}) as nodes:
         admin = Admin(Settings(kafka_bootstrap_servers=",".join(node.bootstrap for node in nodes)))
         assert admin.silence("documents", 20.0) == ""
@@ -145,8 +143,8 @@ def test_whoever_is_there_may_say_that_kafka_answers(tmp_path: Path) -> None:
         assert "documents" not in admin._client.list_topics(timeout=20).topics
 
 
-def test_topics_are_asked_of_the_controller_that_is_there(tmp_path: Path) -> None:
-    """A client that takes a dead node for the controller hears of the next one while it asks."""
+def test_topic_requests_find_the_new_controller(tmp_path: Path) -> None:
+    """A client whose known controller is dead learns of the new one during the request."""
     with three_nodes(tmp_path) as nodes:
         admin = Admin(Settings(kafka_bootstrap_servers=",".join(node.bootstrap for node in nodes)))
         admin.create("documents", 4, 3, {})

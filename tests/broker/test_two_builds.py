@@ -25,7 +25,7 @@ COMPILE_SECONDS = 480  # the older build's kernels are in no cache
 
 
 class OlderRole(Role):
-    """A role of the build whose files lie in `folder`."""
+    """A role of the build in `folder`."""
 
     def __init__(
         self, name: str, environment: dict[str, str], log_path: Path, folder: Path
@@ -43,15 +43,14 @@ class OlderRole(Role):
             )
 
 
-def test_a_filter_goes_forward_and_back(make_filter: MakeFilter, tmp_path: Path) -> None:
-    """The index first, then the worker; back in the other order. Each document leaves once, judged
-    as one build would."""
+def test_a_filter_is_upgraded_and_rolled_back(make_filter: MakeFilter, tmp_path: Path) -> None:
+    """The index is upgraded first, then the worker; back in the other order."""
     commit = oldest()
     print(f"the older build is {commit}")
     folder = files_of(commit, tmp_path / "older")
     crawl = make_filter(partitions=2)
 
-    def older(name: str) -> Role:
+    def start_older(name: str) -> Role:
         role = OlderRole(
             name, crawl.environment, crawl.folder / f"older-{name}-{len(crawl.roles)}.log", folder
         )
@@ -59,15 +58,15 @@ def test_a_filter_goes_forward_and_back(make_filter: MakeFilter, tmp_path: Path)
         return role
 
     documents = synthetic(DOCUMENTS, int(os.environ["TEST_SEED"]), partitions=2)
-    index, worker = older("index"), older("worker")
+    index, worker = start_older("index"), start_older("worker")
     produced = 0
     for step in ("old", "new index", "new worker", "old worker", "old index"):
         if step.endswith("index"):
             assert index.stop() == 0
-            index = crawl.start("index") if step.startswith("new") else older("index")
+            index = crawl.start("index") if step.startswith("new") else start_older("index")
         elif step.endswith("worker"):
             assert worker.stop() == 0
-            worker = crawl.start("worker") if step.startswith("new") else older("worker")
+            worker = crawl.start("worker") if step.startswith("new") else start_older("worker")
         produced += crawl.produce(documents[produced : produced + DOCUMENTS // 5])
         crawl.wait_until_committed(produced, COMPILE_SECONDS)
 

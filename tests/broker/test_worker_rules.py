@@ -25,22 +25,21 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
-def log_batches(crawl: Filter) -> int:
-    """Return how many records of documents the log holds."""
+def count_log_batches(crawl: Filter) -> int:
+    """Return how many batches of documents the log contains."""
     return sum(
-        isinstance(records.decode(one.value), records.Batch)
-        for one in crawl.read(crawl.names.fingerprints)
+        isinstance(records.decode(message.value), records.Batch)
+        for message in crawl.read(crawl.names.fingerprints)
     )
 
 
-def test_workers_that_read_documents_otherwise_are_refused(
+def test_workers_with_other_input_settings_are_refused(
     make_filter: MakeFilter,
 ) -> None:
-    """A second worker with other input settings never joins; `declare --reading` lets it in, and
-    keeps the old ones out."""
+    """`declare --reading` lets the second worker in, and keeps the old ones out."""
     crawl = make_filter(partitions=1, value_format="json", id_field="url")
     _, first = crawl.start_both()
-    first.says("partitions assigned")
+    first.wait_for_log("partitions assigned")
     raw = {"STREAM_DEDUP_VALUE_FORMAT": "raw", "STREAM_DEDUP_ID_FIELD": ""}
 
     refused = crawl.start("worker", **raw)
@@ -48,8 +47,8 @@ def test_workers_that_read_documents_otherwise_are_refused(
     assert "read with STREAM_DEDUP_VALUE_FORMAT=json" in refused.log
     assert first.process.poll() is None
 
-    told = crawl.command("declare", "--reading", "--json", **raw).stdout
-    assert json.loads(told)["reading"]["becomes"].startswith("STREAM_DEDUP_VALUE_FORMAT=raw")
+    output = crawl.command("declare", "--reading", "--json", **raw).stdout
+    assert json.loads(output)["reading"]["becomes"].startswith("STREAM_DEDUP_VALUE_FORMAT=raw")
     assert first.stop() == 0
     late = crawl.start("worker")
     assert late.wait() == 78
@@ -59,11 +58,10 @@ def test_workers_that_read_documents_otherwise_are_refused(
     crawl.wait_until_committed(crawl.produce(synthetic(20, 9, partitions=1)))
 
 
-def test_an_old_index_beside_a_fresh_broker_is_one_sentence(
+def test_an_index_of_another_log_is_refused_with_its_remedies(
     make_filter: MakeFilter, tmp_path: Path
 ) -> None:
-    """It names the folder and both ways out, and ends with 78; the worker says where its own state
-    lies."""
+    """The sentence has two remedies, and the worker logs where its state is."""
     crawl = make_filter(partitions=1)
     old = tmp_path / "old state" / "index"
     index = LogIndex(RocksStore(old))
@@ -79,35 +77,35 @@ def test_an_old_index_beside_a_fresh_broker_is_one_sentence(
     assert sentence in refused.log
     assert f"rm -r '{old}'" in refused.log
     assert "STREAM_DEDUP_STATE_DIR" in refused.log
-    crawl.start("worker").says(f"state={crawl.environment['STREAM_DEDUP_STATE_DIR']}")
+    crawl.start("worker").wait_for_log(f"state={crawl.environment['STREAM_DEDUP_STATE_DIR']}")
 
 
-def test_a_client_that_does_not_close_is_left_behind(make_filter: MakeFilter) -> None:
-    """Leaving the group may wait for a coordinator that is gone; the worker ends all the same."""
-    gone = threading.Event()
+def test_a_worker_ends_although_its_client_does_not_close(make_filter: MakeFilter) -> None:
+    """Leaving the group may wait for a coordinator that is gone; the worker ends anyway."""
+    may_close = threading.Event()
 
     class NeverCloses(SourceConsumer):
         def close(self) -> None:
-            gone.wait()
+            may_close.wait()
 
-    around = {"make_source": NeverCloses, "close_seconds": 0.2, "drain_seconds": 0.0}
+    dependencies = {"make_source": NeverCloses, "close_seconds": 0.2, "drain_seconds": 0.0}
     crawl = make_filter(partitions=1)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(
-            run_in_process, "worker", load_settings(environ=crawl.environment), stop, **around
+            run_in_process, "worker", load_settings(environ=crawl.environment), stop, **dependencies
         )
         crawl.produce(synthetic(1, 4, partitions=1))
-        wait_until(lambda: log_batches(crawl) or running.done(), "it has asked")
+        wait_until(lambda: count_log_batches(crawl) or running.done(), "it has asked")
         stop.set()
         ended = running.result(60)
-    gone.set()
+    may_close.set()
 
     assert ended is None
 
 
 class Bystander:
-    """A member of the group that owns nothing yet and is told of nothing."""
+    """A listener of a group member that ignores all changes of its assignment."""
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         return dict.fromkeys(keys, 0)
@@ -119,11 +117,11 @@ class Bystander:
     def group_metadata_changed(self, group_metadata: bytes) -> None: ...
 
 
-def test_committed_offsets_are_told_while_the_group_waits_for_a_member(
+def test_committed_offsets_are_read_while_the_group_waits_for_a_member(
     make_filter: MakeFilter,
 ) -> None:
-    """A worker that must read again during a rebalance goes on with what it keeps; it does not wait
-    until all have joined.
+    """A worker that must read again during a rebalance continues at once; it does not wait until
+    all have joined.
 
     A question on the member's own connection to the coordinator waits behind its JoinGroup, because
     Kafka answers one request of a connection at a time: for seconds, until the others' heartbeats,
@@ -141,11 +139,11 @@ def test_committed_offsets_are_told_while_the_group_waits_for_a_member(
     slow = crawl.settings.model_copy(
         update={"kafka": {"heartbeat.interval.ms": "20000", "session.timeout.ms": "30000"}}
     )
-    deaf = SourceConsumer(slow, crawl.names.documents, "deaf", Bystander())
+    unresponsive = SourceConsumer(slow, crawl.names.documents, "deaf", Bystander())
     joining = None
     try:
-        wait_until(lambda: len(deaf.take_messages(1, 0.1)) == 1, "the first member reads")
-        deaf.commit_start({key: (7, "epoch")})
+        wait_until(lambda: len(unresponsive.take_messages(1, 0.1)) == 1, "the first member reads")
+        unresponsive.commit_start({key: (7, "epoch")})
         joining = SourceConsumer(crawl.settings, crawl.names.documents, "joining", Bystander())
         wait_until(
             lambda: is_in(ConsumerGroupState.PREPARING_REBALANCING),
@@ -155,6 +153,6 @@ def test_committed_offsets_are_told_while_the_group_waits_for_a_member(
         assert joining.committed([key]) == {key: CommittedOffset(7, "epoch")}
         assert is_in(ConsumerGroupState.PREPARING_REBALANCING)
     finally:
-        deaf.close()
+        unresponsive.close()
         if joining is not None:
             joining.close()

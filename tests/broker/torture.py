@@ -12,12 +12,12 @@ and created again; retention is set on the log, which roles report and are not r
 mended; the broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB
 come, and records that no output can hold or no client reads as a whole (`hostile_records`); no worker may
 take more memory than it was given; a crowd of idle connections keeps no probe out. With
-`--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the
-order of faults is a function of it, the moments at which they strike are not. At the end stands a
-table: how often each kind of fault struck, and for how many seconds documents stood still after it,
-by the median and at most; with `--singly` that is how long it took to heal. Below it stands for
-each loss of both volumes when verdicts flowed again, and SLOW where that took a minute longer than
-an index takes to start. When all that is proven, Kafka removes the log's records: roles that have
+`--elsewhere` every third text is on a web server that is away at times. The seed is printed; the
+order of faults is a function of it, the moments at which they strike are not. A table at the
+end shows how often each kind of fault struck, and for how many seconds documents stalled after it,
+median and maximum; with `--singly` that is how long it took to heal. Below it follows for each loss
+of both volumes when verdicts flowed again, and SLOW where that took a minute longer than an index
+takes to start. When all that is proven, Kafka removes the log's records: roles that have
 applied them report it and go on, an index with its volume starts again, and one without refuses to.
 The last two lines are a summary, for people and as JSON.
 """
@@ -59,7 +59,7 @@ from tests.broker.harness import (
     synthetic,
     threads_of,
 )
-from tests.broker.hostile_records import send_strange
+from tests.broker.hostile_records import send_hostile_records
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls
@@ -70,8 +70,7 @@ STEP_DOCUMENTS = 2000
 LEFT_BEHIND_SECONDS = 120
 PEACE_SECONDS = 60
 OUTAGES_FIRST = 3
-# A broker that was killed a moment ago may let each step of a transaction run into its time-out
-# first.
+# After a kill of the broker, each step of a transaction may first run into its time-out.
 _STOP_SECONDS = 90
 SLOW_EACH = 1000
 ELSEWHERE_EACH = 3
@@ -108,17 +107,17 @@ FAULTS = (
     "nothing",
 )
 DISK_BYTES = 300_000
-# Tables that need more than an index with so much memory may take.
+# A plan whose tables need more than this memory.
 LARGE_PLAN, LITTLE_MEMORY = "128:32:0:28~80:65%:64", "545MB"
-# Longer than every time-out of a client: what it ends by itself, no restart of a broker excuses.
+# Longer than every time-out of a client, so that a role which ends for one is noticed.
 AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 20_000
 FLOW_SECONDS = 60
 # More than a role keeps (serving/admission.py).
 IDLE_CONNECTIONS = 600
-# A step of a transaction may hang still, in a thread of its own, with the five of its client; two
-# producers take turns.
+# A step of a transaction may still hang in a thread, besides the five of its client; two producers
+# take turns.
 THREADS_MORE = 12
 # A probe's own time-out in the manifests is shorter; here a role may just be stopped by a slow disk
 # or a full processor.
@@ -141,7 +140,7 @@ class Flow(NamedTuple):
     start_seconds: float
 
     @property
-    def slow(self) -> bool:
+    def is_slow(self) -> bool:
         return self.seconds - self.start_seconds > FLOW_SECONDS
 
 
@@ -159,12 +158,12 @@ class Nemesis:
     ) -> None:
         self.pages = pages
         self.session_seconds = session_seconds
-        self.struck: Callable[..., None] = lambda *_, **__: None
+        self.record_fault: Callable[..., None] = lambda *_, **__: None
         self.ended: list[str] = []
         self.unanswered: list[str] = []
         self.left_behind: list[str] = []
-        self.beyond: list[str] = []
-        self.unsaid: list[str] = []
+        self.over_memory: list[str] = []
+        self.unreported: list[str] = []
         self.flows: list[Flow] = []
         self.broker = broker
         self.proxy = proxy
@@ -185,15 +184,15 @@ class Nemesis:
             self.deck = self.dice.sample(faults, len(faults))
         fault = self.deck.pop()
         self.faults[fault] += 1
-        at = self.dice.randrange(2)
+        number = self.dice.randrange(2)
         self.weigh()
-        self.struck(fault)
+        self.record_fault(fault)
         doing, _, whom = fault.partition(" ")
-        worker, index = self.workers[at], self.index[at]
+        worker, index = self.workers[number], self.index[number]
         if (
             roles := {"worker": [worker], "index": [index], "both": [worker, index]}.get(whom)
         ) is None:
-            getattr(self, "_" + fault.replace(" ", "_"))(at)
+            getattr(self, "_" + fault.replace(" ", "_"))(number)
         for role in roles or ():
             {"kill": self._kill, "stop": self._pause, "end": self._end}[doing](role)
         self.mend()
@@ -204,12 +203,12 @@ class Nemesis:
         self.peak_bytes = max(self.peak_bytes, *map(peak_bytes, self.workers))
 
     def mend(self) -> None:
-        """Start again what ended; a role may have ended by itself too, when the broker was away."""
-        for at in range(2):
-            if self.workers[at].process.poll() is not None:
-                self.workers[at] = self._start_worker(at)
-            if self.index[at].process.poll() is not None:
-                self.index[at] = self._start_index(at)
+        """Restart the roles that ended, also because the broker was away."""
+        for number in range(2):
+            if self.workers[number].process.poll() is not None:
+                self.workers[number] = self._start_worker(number)
+            if self.index[number].process.poll() is not None:
+                self.index[number] = self._start_index(number)
 
     # -- the faults, by name
 
@@ -228,33 +227,32 @@ class Nemesis:
     def _end(self, role: Role) -> None:
         role.stop(_STOP_SECONDS)
 
-    def _new_volume(self, at: int) -> None:
-        self._kill(self.index[at])
-        shutil.rmtree(self._volume(at), ignore_errors=True)
+    def _new_volume(self, number: int) -> None:
+        self._kill(self.index[number])
+        shutil.rmtree(self._volume(number), ignore_errors=True)
 
-    def _older_volume(self, at: int) -> None:
+    def _older_volume(self, number: int) -> None:
         """Copy the volume as a crash would leave it, go on for a while, then put the copy in its
         place."""
-        self._kill(self.index[at])
+        self._kill(self.index[number])
         older = self.crawl.folder / "older"
         shutil.rmtree(older, ignore_errors=True)
-        shutil.copytree(self._volume(at), older)
-        self.index[at] = self._start_index(at)
+        shutil.copytree(self._volume(number), older)
+        self.index[number] = self._start_index(number)
         time.sleep(self.dice.uniform(3, 6))
-        self._kill(self.index[at])
-        shutil.rmtree(self._volume(at))
-        older.rename(self._volume(at))
+        self._kill(self.index[number])
+        shutil.rmtree(self._volume(number))
+        older.rename(self._volume(number))
 
-    def _both_volumes(self, at: int) -> None:
-        """Lose one volume, and the other one while the first is rebuilt; go on once documents that
-        came then are judged."""
-        self._new_volume(at)
+    def _both_volumes(self, number: int) -> None:
+        """Lose one volume, and the other while the first is rebuilt, until verdicts flow."""
+        self._new_volume(number)
         began = time.monotonic()
-        self._until_says("index started", at)
+        self._wait_for_index_log("index started", number)
         start_seconds = time.monotonic() - began
-        self._new_volume(1 - at)
+        self._new_volume(1 - number)
         lost = time.monotonic()
-        self._until_ready()
+        self._wait_until_ready()
         before = self.crawl.committed()
         self.sent += self.crawl.produce(
             large_documents(400, 2_000, self.dice.randrange(1 << 30), partitions=4)
@@ -264,29 +262,29 @@ class Nemesis:
         )
         self.flows.append(Flow(round(time.monotonic() - lost, 1), round(start_seconds, 1)))
 
-    def _until_says(self, text: str, at: int) -> None:
-        def said() -> bool:
+    def _wait_for_index_log(self, text: str, number: int) -> None:
+        def has_logged() -> bool:
             self.mend()
-            return text in self.index[at].log
+            return text in self.index[number].log
 
-        wait_until(said, f"an index says {text}")
+        wait_until(has_logged, f"an index says {text}")
 
-    def _until_ready(self) -> None:
+    def _wait_until_ready(self) -> None:
         """Wait until one of the two has caught up with the log."""
 
-        def ready() -> bool:
+        def is_ready() -> bool:
             self.mend()
             for role in self.index:
                 with suppress(OSError, AssertionError):
                     return bool(role.get("/readyz"))
             return False
 
-        wait_until(ready, "an index has caught up", 300)
+        wait_until(is_ready, "an index has caught up", 300)
 
-    def _disk_full(self, at: int) -> None:
+    def _disk_full(self, number: int) -> None:
         """No file may grow beyond a size (RLIMIT_FSIZE), which fails writes as a full disk does;
         then there is room again."""
-        role = self.index[at]
+        role = self.index[number]
         if role.process.poll() is None:
             before = resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE, (DISK_BYTES, before[1]))
@@ -294,20 +292,20 @@ class Nemesis:
             if role.process.poll() is None:
                 resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE, before)
 
-    def _plan_beyond_memory(self, at: int) -> None:
+    def _plan_beyond_memory(self, number: int) -> None:
         """The log changes to a plan for which an index has too little memory: it ends with 78, and
         goes on once it has more."""
-        self._kill(self.index[at])
-        self.index[at] = self._start_index(at, STREAM_DEDUP_MEMORY=LITTLE_MEMORY)
+        self._kill(self.index[number])
+        self.index[number] = self._start_index(number, STREAM_DEDUP_MEMORY=LITTLE_MEMORY)
         self._declare(LARGE_PLAN)
         try:
-            code = self.index[at].process.wait(_STOP_SECONDS)
+            code = self.index[number].process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
-            self._kill(self.index[at])
-        if code != 78 or "STREAM_DEDUP_MEMORY allows" not in self.index[at].log:
-            self.beyond.append(
-                f"{self.index[at].name} ended with {code}: {self.index[at].log[-2000:]}"
+            self._kill(self.index[number])
+        if code != 78 or "STREAM_DEDUP_MEMORY allows" not in self.index[number].log:
+            self.over_memory.append(
+                f"{self.index[number].name} ended with {code}: {self.index[number].log[-2000:]}"
             )
         self._declare(self.crawl.settings.judging_plan.id)
 
@@ -333,7 +331,7 @@ class Nemesis:
         os.kill(self.broker.pid, signal.SIGCONT)
 
     def _broker_away(self, _: int) -> None:
-        """Nobody ends for it, and all go on soon after it is back."""
+        """The broker is away for long: no role ends, and all go on soon after it is back."""
         alive = [role for role in (*self.workers, *self.index) if role.process.poll() is None]
         self.broker.kill()
         time.sleep(AWAY_SECONDS)
@@ -345,7 +343,7 @@ class Nemesis:
         ]
         self.ended += [f"{role.name}: {role.log[-2000:]}" for role in ended]
         self.broker.start()
-        self.struck("broker away, once it is back", anew=True)
+        self.record_fault("broker away, once it is back", from_now=True)
 
     def _one_more_worker(self, _: int) -> None:
         """Two rebalances, in mid-stream."""
@@ -356,10 +354,9 @@ class Nemesis:
         else:
             more.stop(_STOP_SECONDS)
 
-    def _one_transactional_id(self, at: int) -> None:
-        """A second worker with the name of one that runs: one of them is fenced and ends, and the
-        other goes on."""
-        twin = self.crawl.start("worker", STREAM_DEDUP_WORKER_ID=f"worker-{at}")
+    def _one_transactional_id(self, number: int) -> None:
+        """Start a second worker with the name of a running one: one of them is fenced and ends."""
+        twin = self.crawl.start("worker", STREAM_DEDUP_WORKER_ID=f"worker-{number}")
         time.sleep(self.dice.uniform(4, 8))
         self._kill(twin)
 
@@ -371,20 +368,22 @@ class Nemesis:
             time.sleep(self.dice.uniform(2, 15))
 
     def _late_commit(self, _: int) -> None:
-        held = self.proxy.add(kproxy.END_TXN, self.dice.choice(("hold", "strand")))
-        held.struck.wait(10)
+        request = self.proxy.add(kproxy.END_TXN, self.dice.choice(("hold", "strand")))
+        request.struck.wait(10)
         time.sleep(self.dice.uniform(0, 14))
-        self.proxy.release(held)
+        self.proxy.release(request)
 
     def _lost_answers(self, _: int) -> None:
         for _ in range(3):
             self.proxy.add(self.dice.choice(LOSABLE), self.dice.choice(("lose-answer", "cut")))  # type: ignore[arg-type]
         self.proxy.add(self.dice.choice(LOSABLE), "delay", self.dice.uniform(1, 12))
 
-    def _slow_outputs(self, at: int) -> None:
-        """More comes than is let through, for longer than a transaction may take."""
+    def _slow_outputs(self, number: int) -> None:
+        """Send more than the quota lets through, for longer than a transaction may take."""
         with producer_quota(
-            self.crawl.bootstrap, f"{self.crawl.settings.group}-worker-{at}-outputs", QUOTA_BYTES
+            self.crawl.bootstrap,
+            f"{self.crawl.settings.group}-worker-{number}-outputs",
+            QUOTA_BYTES,
         ):
             made = large_documents(400, 12_000, self.dice.randrange(1 << 30), partitions=4)
             self.sent += self.crawl.produce(made)
@@ -395,12 +394,12 @@ class Nemesis:
         made = large_documents(20_000_000 // size, size, self.dice.randrange(1 << 30), partitions=4)
         self.sent += self.crawl.produce(made)
 
-    def _idle_connections(self, at: int) -> None:
-        """A crowd connects and asks nothing; probes are answered all the same."""
-        for role in (self.workers[at], self.index[at]):
+    def _idle_connections(self, number: int) -> None:
+        """Many connections that send nothing are opened; probes are answered all the same."""
+        for role in (self.workers[number], self.index[number]):
             try:
                 address = role.address()
-            except AssertionError:  # it ended by itself, which the invariants judge
+            except AssertionError:  # it has ended, which the invariants judge
                 continue
             host, _, port = address.removeprefix("http://").rpartition(":")
             with ExitStack() as crowd:
@@ -422,19 +421,18 @@ class Nemesis:
                         self.unanswered.append(f"{role.name}: {error!r}")
 
     def _retention_on_log(self, _: int) -> None:
-        """Every role that runs says what is wrong with which command, is not ready, and is again
-        once that command was given."""
+        """Each role reports it, is not ready, and is again after `topics apply`."""
         log = self.crawl.names.fingerprints
         running = [role for role in (*self.workers, *self.index) if role.process.poll() is None]
         self.crawl.admin.set_config(log, {"retention.ms": str(7 * 86_400_000)})
         for role in running:
-            self._says_or_ends(role, f"The topic {log} has retention.ms=604800000")
+            self._wait_for_report(role, f"The topic {log} has retention.ms=604800000")
         self.crawl.command("topics", "apply")
 
-    def _says_or_ends(self, role: Role, text: str) -> None:
-        """Wait until `/readyz` says it with 503; a role that was about to end may do so."""
+    def _wait_for_report(self, role: Role, text: str) -> None:
+        """Wait until `/readyz` reports the text with 503, or the role ends."""
 
-        def has_said() -> bool:
+        def has_reported() -> bool:
             if role.process.poll() is not None:
                 return True
             try:
@@ -446,19 +444,18 @@ class Nemesis:
             return False
 
         try:
-            wait_until(has_said, f"{role.name} says {text}", 180)
+            wait_until(has_reported, f"{role.name} says {text}", 180)
         except AssertionError as error:
-            self.unsaid.append(str(error))
+            self.unreported.append(str(error))
 
     def _new_verdicts(self, _: int) -> None:
-        """The topic of answers is deleted, and after a while created again: what it lost is asked
-        anew."""
+        """Delete and re-create the topic of answers: lost answers are requested again."""
         self.crawl.delete_topic(self.crawl.names.verdicts)
         time.sleep(self.dice.uniform(0.5, 8.0))
         self.crawl.create_topics()
 
     def _ten_outages(self, _: int) -> None:
-        """Kafka goes and comes back, and no role that lives through it keeps anything of them."""
+        """Kafka goes and comes back, and surviving roles keep no threads of it."""
         before: dict[Role, Counter[str]] = {}
         for outage in range(10):
             if (
@@ -471,7 +468,7 @@ class Nemesis:
             time.sleep(self.dice.uniform(0.5, 3.0))
             self.broker.start()
             time.sleep(self.dice.uniform(0.5, 3.0))
-        self.struck("ten outages, once it is back", anew=True)
+        self.record_fault("ten outages, once it is back", from_now=True)
         # A step of a transaction that hangs has its client until librdkafka gives the step up.
         until = time.monotonic() + LEFT_BEHIND_SECONDS
         for role, threads in before.items():
@@ -487,8 +484,7 @@ class Nemesis:
                 )
 
     def _threads_in_peace(self, role: Role) -> Counter[str]:
-        """Return how many threads a role has once it is ready; none if it is not within a minute,
-        or ended by itself."""
+        """Return the threads of a role once it is ready; none if it is not in time."""
         until = time.monotonic() + PEACE_SECONDS
         while role.process.poll() is None and time.monotonic() < until:
             with (
@@ -511,24 +507,24 @@ class Nemesis:
 
     # -- inside
 
-    def _volume(self, at: int) -> Path:
-        return self.crawl.folder / f"replica-{at}" / "index"
+    def _volume(self, number: int) -> Path:
+        return self.crawl.folder / f"replica-{number}" / "index"
 
-    def _address(self, at: int) -> str:
-        return self.proxy.bootstrap if at else self.crawl.bootstrap
+    def _address(self, number: int) -> str:
+        return self.proxy.bootstrap if number else self.crawl.bootstrap
 
-    def _start_worker(self, at: int) -> Role:
+    def _start_worker(self, number: int) -> Role:
         return self.crawl.start(
             "worker",
-            STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at),
-            STREAM_DEDUP_WORKER_ID=f"worker-{at}",
+            STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(number),
+            STREAM_DEDUP_WORKER_ID=f"worker-{number}",
         )
 
-    def _start_index(self, at: int, **environment: str) -> Role:
+    def _start_index(self, number: int, **environment: str) -> Role:
         return self.crawl.start(
             "index",
-            STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at),
-            STREAM_DEDUP_STATE_DIR=str(self._volume(at).parent),
+            STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(number),
+            STREAM_DEDUP_STATE_DIR=str(self._volume(number).parent),
             **environment,
         )
 
@@ -548,13 +544,13 @@ def main() -> int:
         help="seconds; the default lets more faults happen than that of the workers, 10",
     )
     parser.add_argument(
-        "--elsewhere", action="store_true", help="let every third text lie on a web server"
+        "--elsewhere", action="store_true", help="put every third text on a web server"
     )
     parser.add_argument(
         "--singly", action="store_true", help="let each fault heal before the next one strikes"
     )
-    asked = parser.parse_args()
-    print(f"seed {asked.seed}, {asked.minutes} minutes", flush=True)
+    options = parser.parse_args()
+    print(f"seed {options.seed}, {options.minutes} minutes", flush=True)
     # A process that compiles kernels takes 200 MB more, and its forks are measured with them.
     warm = "from stream_dedup.serving import compile_kernels; compile_kernels.use_fingerprints(); compile_kernels.use_index()"
     subprocess.run([sys.executable, "-c", warm], check=True)
@@ -572,34 +568,34 @@ def main() -> int:
             text_is="html",
             memory=MEMORY_BYTES,
             count_copies=True,
-            **(elsewhere if asked.elsewhere else {}),
+            **(elsewhere if options.elsewhere else {}),
         )
         crawl.environment["STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS"] = str(
-            round(1000 * asked.session)
+            round(1000 * options.session)
         )
         crawl.environment["STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS"] = str(
-            round(100 * asked.session)
+            round(100 * options.session)
         )
         crawl.create_topics()
         try:
-            return _run(broker, proxy, crawl, asked, pages if asked.elsewhere else None)
+            return _run(broker, proxy, crawl, options, pages if options.elsewhere else None)
         except BaseException:
             crawl.stop()
             raise
 
 
-def _move(documents: list[tuple[int, bytes, bytes, Headers]], pages: Pages) -> None:
-    """Let every third text lie on a web server, packed; a few of them are missing there."""
-    for at in range(0, len(documents), ELSEWHERE_EACH):
-        part, url, value, headers = documents[at]
-        documents[at] = (
+def _move_texts(documents: list[tuple[int, bytes, bytes, Headers]], pages: Pages) -> None:
+    """Move every third text to a web server, compressed; a few of them are missing there."""
+    for number in range(0, len(documents), ELSEWHERE_EACH):
+        part, url, value, headers = documents[number]
+        documents[number] = (
             part,
             url,
             b"elsewhere",
-            [*headers, ("text-uri", f"{pages.url}/{at}".encode())],
+            [*headers, ("text-uri", f"{pages.url}/{number}".encode())],
         )
-        if at % MISSING_EACH:
-            pages.by_path[f"/{at}"] = Reply(gzip.compress(value))
+        if number % MISSING_EACH:
+            pages.by_path[f"/{number}"] = Reply(gzip.compress(value))
 
 
 def documents_by_reason(worker: Role, reason: str) -> float:
@@ -631,7 +627,7 @@ def remove_the_log(crawl: Filter) -> None:
     removed = crawl.admin._client.delete_records([TopicPartition(log, 0, low)])
     assert [future.result(30).low_watermark for future in removed.values()] == [low]
     for role in (index, worker):
-        role.says(f"The log {log} begins at offset {low}", 180)
+        role.wait_for_log(f"The log {log} begins at offset {low}", 180)
     committed += crawl.produce(texts)
     wait_until(lambda: crawl.committed() >= committed, "documents flow behind the gap", 300)
     assert documents_by_reason(worker, "new") == known, "a page is no longer known"
@@ -650,62 +646,65 @@ def _run(
     broker: LocalBroker,
     proxy: KafkaProxy,
     crawl: Filter,
-    asked: argparse.Namespace,
+    options: argparse.Namespace,
     pages: Pages | None = None,
 ) -> int:
-    documents = synthetic(asked.documents, asked.seed, partitions=4)
-    for at in range(SLOW_EACH // 2, len(documents), SLOW_EACH):  # pages that hang the extractor
-        part, url, value, headers = documents[at]
-        documents[at] = part, url, b"<div>" * 15_000 + value, headers
+    documents = synthetic(options.documents, options.seed, partitions=4)
+    for number in range(SLOW_EACH // 2, len(documents), SLOW_EACH):  # pages that hang the extractor
+        part, url, value, headers = documents[number]
+        documents[number] = part, url, b"<div>" * 15_000 + value, headers
     if pages is not None:
-        _move(documents, pages)
-    nemesis = Nemesis(broker, proxy, crawl, asked.seed, asked.session, pages)
-    dice = random.Random(f"strange {asked.seed}")
-    pace = asked.documents / max(1.0, asked.minutes * 60)
+        _move_texts(documents, pages)
+    nemesis = Nemesis(broker, proxy, crawl, options.seed, options.session, pages)
+    dice = random.Random(f"strange {options.seed}")
+    pace = options.documents / max(1.0, options.minutes * 60)
     began = time.monotonic()
     sent = 0
     stalls = Stalls(crawl.committed, lambda: sent + nemesis.sent)
-    nemesis.struck = stalls.strikes
+    nemesis.record_fault = stalls.record_fault
     stalls.start()
 
-    def healed() -> bool:
+    def has_healed() -> bool:
         nemesis.mend()
         return crawl.committed() >= sent + nemesis.sent
 
-    while (passed := time.monotonic() - began) < asked.minutes * 60:
+    while (passed := time.monotonic() - began) < options.minutes * 60:
         due = min(len(documents), int(passed * pace) + STEP_DOCUMENTS)
         if due > sent:
             crawl.produce(documents[sent:due])
             sent = due
-            nemesis.sent += send_strange(crawl.produce, dice, 4)
+            nemesis.sent += send_hostile_records(crawl.produce, dice, 4)
         fault = nemesis.strike()
         print(
             f"{passed:7.1f} s  {sent:8d} sent  {crawl.committed():8d} committed  {fault}",
             flush=True,
         )
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
-        if asked.singly:
-            sent += crawl.produce(documents[sent : sent + 100])  # else nothing might stand still
-            wait_until(healed, f"{fault} has healed", 300)
+        if options.singly:
+            sent += crawl.produce(documents[sent : sent + 100])  # else there may be no stall
+            wait_until(has_healed, f"{fault} has healed", 300)
     sent += crawl.produce(documents[sent:])
 
-    wait_until(healed, f"all {sent + nemesis.sent} records are committed after healing", 900)
-    healing = time.monotonic() - began - asked.minutes * 60
+    wait_until(has_healed, f"all {sent + nemesis.sent} records are committed after healing", 900)
+    healing = time.monotonic() - began - options.minutes * 60
     stalls.stop()
     nemesis.weigh()
 
     for role in crawl.roles:
         role.stop(_STOP_SECONDS)
-    problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
-    problems += [f"left behind: {one}" for one in nemesis.left_behind]
+    problems = [f"ended while the broker was away: {problem}" for problem in nemesis.ended]
+    problems += [f"left behind: {problem}" for problem in nemesis.left_behind]
     problems += [
-        f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}"
-        for one in nemesis.unanswered
+        f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {problem}"
+        for problem in nemesis.unanswered
     ]
     problems += [
-        f"did not report that records of the log are removed: {one}" for one in nemesis.unsaid
+        f"did not report that records of the log are removed: {problem}"
+        for problem in nemesis.unreported
     ]
-    problems += [f"did not stop at a plan beyond its memory: {one}" for one in nemesis.beyond]
+    problems += [
+        f"did not stop at a plan beyond its memory: {problem}" for problem in nemesis.over_memory
+    ]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
     if pages is not None and not pages.asked:
@@ -721,30 +720,32 @@ def _run(
         problems.append(f"after the log's records were removed: {error}")
     found = " ".join(problems)
     print("  times  median s  longest s  documents stood still after")
-    for fault, one in stalls.table().items():
-        print(f"{one.count:7}  {one.median:8.1f}  {one.longest:9.1f}  {fault}")
+    for fault, recovery in stalls.table().items():
+        print(f"{recovery.count:7}  {recovery.median:8.1f}  {recovery.longest:9.1f}  {fault}")
     for flow in nemesis.flows:
         print(
             f"both volumes lost: verdicts flowed again after {flow.seconds} s, a start alone takes "
-            f"{flow.start_seconds} s{'; SLOW' if flow.slow else ''}"
+            f"{flow.start_seconds} s{'; SLOW' if flow.is_slow else ''}"
         )
     summary = {
-        "seed": asked.seed,
-        "minutes": asked.minutes,
+        "seed": options.seed,
+        "minutes": options.minutes,
         "documents": sent,
         "kills": nemesis.kills,
         "peak_mib": nemesis.peak_bytes >> 20,
         "faults": dict(sorted(nemesis.faults.items())),
         "healing_seconds": round(healing, 1),
-        "recovery_seconds": {fault: one._asdict() for fault, one in stalls.table().items()},
+        "recovery_seconds": {
+            fault: recovery._asdict() for fault, recovery in stalls.table().items()
+        },
         "flow_seconds": [flow.seconds for flow in nemesis.flows],
-        "flow_slow": sum(flow.slow for flow in nemesis.flows),
+        "flow_slow": sum(flow.is_slow for flow in nemesis.flows),
         "verdict": found or "clean",
     }
     faults = ", ".join(f"{count} {name}" for name, count in sorted(nemesis.faults.items()))
     verdict = found or "nothing lost, nothing twice, nothing wrong"
     print(
-        f"seed {asked.seed}: {sent} documents, {nemesis.kills} roles killed; faults: {faults}; "
+        f"seed {options.seed}: {sent} documents, {nemesis.kills} roles killed; faults: {faults}; "
         f"{verdict}"
     )
     print(json.dumps(summary), flush=True)

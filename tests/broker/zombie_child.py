@@ -3,8 +3,8 @@ without the guard against zombies.
 
     python -m tests.broker.zombie_child FILE kept|removed
 
-Its first batch has records of two partitions, so whichever moves away, the transaction is of one
-that was lost.
+Its first batch has records of two partitions, so whichever moves away, the transaction contains
+a lost one.
 
 The guard: the group's metadata is read together with the batch. Removed here, it is read at the
 commit. This worker's rebalance callbacks do not wait for its transaction, as if Kafka had lost
@@ -37,7 +37,7 @@ class TwoPartitionsFirst(SourceConsumer):
     has_begun = False
 
     def take_messages(self, most: int, timeout_seconds: float) -> Messages:
-        """Take more, until there are some of each."""
+        """Take more, until the first messages are of two partitions."""
         messages = super().take_messages(most, timeout_seconds)
         while messages and not self.has_begun and len(messages.last_offsets()) < 2:
             messages = Messages.joined(
@@ -47,8 +47,8 @@ class TwoPartitionsFirst(SourceConsumer):
         return messages
 
 
-class Held:
-    """Transactions of which the first waits until a file appears."""
+class DelayedTransactions:
+    """Transactions, the first of which waits until a file appears."""
 
     def __init__(self, transactions: Any, file: Path) -> None:
         self._inner = transactions
@@ -72,16 +72,16 @@ class Held:
 
 def main(file: Path, guard: str) -> None:
     """Run the worker; its first transaction waits until `file` exists."""
-    around = WorkerDependencies.of_process(make_source=TwoPartitionsFirst)
-    guarded = around if guard == "kept" else unguarded(around)
+    dependencies = WorkerDependencies.of_process(make_source=TwoPartitionsFirst)
+    chosen = dependencies if guard == "kept" else unguarded(dependencies)
 
     def make_transactions(*given: Any, **more: Any) -> Any:
-        return Held(guarded.make_transactions(*given, **more), file)
+        return DelayedTransactions(chosen.make_transactions(*given, **more), file)
 
     # Its rebalance callbacks do not wait for its transaction.
     logs.configure("info", "console", role="worker")
     with mock.patch.object(role.Worker, "drain"), stop_on_signals() as stop:
-        role.run(load_settings(), stop, replace(guarded, make_transactions=make_transactions))
+        role.run(load_settings(), stop, replace(chosen, make_transactions=make_transactions))
 
 
 if __name__ == "__main__":

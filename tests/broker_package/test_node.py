@@ -1,4 +1,4 @@
-"""One node: its settings and its sentences without Java, and its life on the real broker."""
+"""One node: its settings and error messages without Java, and its life on the real broker."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ on_linux = pytest.mark.skipif(
 
 
 def is_running(pid: int) -> bool:
-    """Return whether the process does anything still; one that ended and was not yet waited for
-    does not."""
+    """Return whether the process runs; one that ended and was not yet waited for does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -44,9 +43,8 @@ def is_running(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def peer(answer: bytes) -> Iterator[int]:
-    """A server that answers one connection's request with these bytes and hangs up; yields its
-    port."""
+def serve_answer(answer: bytes) -> Iterator[int]:
+    """Serve one connection's request with these bytes and hang up; yield the port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -72,11 +70,11 @@ def peer(answer: bytes) -> Iterator[int]:
 )
 def test_only_a_cluster_with_a_live_node_counts_as_an_answer(answer: bytes, expected: bool) -> None:
     """A port that listens, hangs up, or knows no live broker is not ready."""
-    with peer(answer) as port:
+    with serve_answer(answer) as port:
         assert node.is_answering(port) is expected
 
 
-def test_a_taken_port_is_told_at_once() -> None:
+def test_a_taken_port_is_refused_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
 
@@ -94,9 +92,9 @@ def test_a_broker_that_does_not_run_says_so(act: Callable[[LocalBroker], object]
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a shell script in the place of Java; `$tool` is 1 while it is asked to format."""
+    """Return a function that replaces Java by a script; `$tool` is 1 while it formats."""
 
-    def be(script: str) -> None:
+    def install(script: str) -> None:
         path = tmp_path / "java"
         path.write_text(
             f'#!/bin/sh\ncase "$*" in *StorageTool*) tool=1;; *) tool=0;; esac\n{script}\n'
@@ -105,7 +103,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
         monkeypatch.setattr(jars, "find_java", lambda: path)
         monkeypatch.setattr(jars, "class_path", lambda log: [])
 
-    return be
+    return install
 
 
 @pytest.mark.parametrize(
@@ -125,10 +123,10 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Non
         ),
     ],
 )
-def test_what_a_broker_says_that_does_not_start_is_shown(
+def test_the_output_of_a_broker_that_does_not_start_is_shown(
     java: Callable[[str], None], tmp_path: Path, script: str, why: str, log: str
 ) -> None:
-    """And the folder stays for a closer look."""
+    """The error contains the output, and the folder is kept."""
     java(script)
 
     with pytest.raises(LocalBrokerError, match=why):
@@ -163,12 +161,11 @@ def test_a_broker_that_never_answers_is_ended_at_the_timeout(
 def test_a_broker_that_ignores_sigterm_is_killed(
     java: Callable[[str], None], tmp_path: Path
 ) -> None:
-    """Stop waits for the timeout, then ends it by force and says so. Ctrl+C reaches its owner
-    alone: it is no member of this process's group, so that its owner can stop it in order."""
+    """After the timeout. The broker is in another process group, so Ctrl+C does not reach it."""
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     java(f"[ $tool = 1 ] || exec {sys.executable} {tmp_path / 'stubborn.py'}")
-    told: list[str] = []
-    broker = LocalBroker(tmp_path / "node", log=told.append)
+    log_lines: list[str] = []
+    broker = LocalBroker(tmp_path / "node", log=log_lines.append)
     broker.start()
     pid, group = broker.pid, os.getpgid(broker.pid)
 
@@ -176,11 +173,10 @@ def test_a_broker_that_ignores_sigterm_is_killed(
 
     assert not is_running(pid)
     assert group != os.getpgid(0)
-    assert told == ["The broker did not exit within 0.1 s and is killed."]
+    assert log_lines == ["The broker did not exit within 0.1 s and is killed."]
 
 
-# The records that a controller replays first tell of fences of long ago; its own is written some
-# time after it was made.
+# A controller first replays old fences; it writes its new one some time after it made it.
 CONTROLLER = """
 import re, signal, sys, time
 if sys.argv[-1] == "server.properties":
@@ -204,7 +200,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize(
-    ("left", "voters", "expected"),
+    ("files", "voters", "expected"),
     [
         (["__cluster_metadata-0"], 1, True),
         (["__cluster_metadata-0", ".kafka_cleanshutdown"], 1, False),
@@ -214,24 +210,23 @@ time.sleep(600)
     ids=["killed", "stopped", "never-run", "killed-of-three"],
 )
 def test_a_killed_node_is_fenced_before_it_starts(
-    java: Callable[[str], None], tmp_path: Path, left: list[str], voters: int, expected: bool
+    java: Callable[[str], None], tmp_path: Path, files: list[str], voters: int, expected: bool
 ) -> None:
-    """The controller runs alone until the fence is written, and ends in order; nobody else is kept
-    waiting."""
+    """The controller runs alone until the fence is written; other nodes start at once."""
     (tmp_path / "controller.py").write_text(CONTROLLER)
     java(f'exec {sys.executable} {tmp_path / "controller.py"} "$@"')
-    for name in ("meta.properties", *left):
+    for name in ("meta.properties", *files):
         (tmp_path / "node" / "data" / name).mkdir(parents=True)
     quorum = ",".join(f"{number}@127.0.0.1:{9000 + number}" for number in range(1, voters + 1))
 
     with pytest.raises(LocalBrokerError, match="the node"):
         LocalBroker(tmp_path / "node", settings={"controller.quorum.voters": quorum}).start()
 
-    said = (tmp_path / "node" / "server.log").read_text().splitlines()
-    alone = [line for line in said if line.startswith("alone: ")]
-    found = [line for line in said if line.startswith("ended")]
+    log_lines = (tmp_path / "node" / "server.log").read_text().splitlines()
+    alone = [line for line in log_lines if line.startswith("alone: ")]
+    found = [line for line in log_lines if line.startswith("ended")]
     assert found == ["ended in order with the fence"] * expected
-    assert said[-1] == "the node"
+    assert log_lines[-1] == "the node"
     assert [re.sub("[0-9]{4,}", "N", line) for line in alone] == [
         (
             "alone: process.roles=controller listeners=CONTROLLER://127.0.0.1:N "
@@ -241,7 +236,7 @@ def test_a_killed_node_is_fenced_before_it_starts(
 
 
 def test_a_folder_in_use_is_refused(java: Callable[[str], None], tmp_path: Path) -> None:
-    """Two brokers do not share a folder; the second is told before it touches anything."""
+    """Two brokers do not share a folder; the second is refused before it touches anything."""
     java("exit 0")
     (tmp_path / "node").mkdir()
 
@@ -263,7 +258,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         yield running
 
 
-def topics(broker: LocalBroker) -> set[str]:
+def list_topics(broker: LocalBroker) -> set[str]:
     return set(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics)
 
 
@@ -295,8 +290,7 @@ def read_all(broker: LocalBroker, topic: str, count: int) -> list[bytes | None]:
 
 @pytest.mark.broker
 def test_a_started_broker_takes_topics_and_every_codec_at_once(broker: LocalBroker) -> None:
-    """When start returns, a topic can be created and written with each compression, without any
-    retry of ours."""
+    """Topics can be created and written when start returns, without retries."""
     create_topic(broker, "codecs")
     codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
     for codec in codecs:
@@ -310,11 +304,11 @@ def test_topics_are_not_created_by_asking_for_them(broker: LocalBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.list_topics("unheard-of", timeout=20)
 
-    assert "unheard-of" not in topics(broker)
+    assert "unheard-of" not in list_topics(broker)
 
 
 @pytest.mark.broker
-def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBroker) -> None:
+def test_a_killed_broker_recovers_its_topics_on_the_same_port(broker: LocalBroker) -> None:
     """After SIGKILL the port refuses; start brings back topic and record at the same address, as a
     new process."""
     create_topic(broker, "kept")
@@ -322,18 +316,17 @@ def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBrok
     address, pid = broker.bootstrap, broker.pid
 
     broker.kill()
-    refused = not node.is_answering(int(address.rpartition(":")[2]))
-    gone = not is_running(pid)
+    is_refused = not node.is_answering(int(address.rpartition(":")[2]))
+    has_ended = not is_running(pid)
     broker.start()
 
-    assert (refused, gone) == (True, True)
+    assert (is_refused, has_ended) == (True, True)
     assert (broker.bootstrap, broker.pid != pid) == (address, True)
     assert read_all(broker, "kept", 1) == [b"before the crash"]
 
 
 def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) -> None:
-    """Write transactions of one record each, to a partition of a topic of its own, until told or
-    the broker is gone."""
+    """Write transactions of one record each until `stop` is set or the broker is gone."""
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -351,16 +344,15 @@ def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) ->
                 try:
                     producer.commit_transaction(2)
                     break
-                except KafkaException as error:  # a machine with much to do
+                except KafkaException as error:  # the machine is busy
                     if not error.args[0].retriable():
                         raise
 
 
 @pytest.mark.thorough
 @pytest.mark.broker
-def test_transactions_that_were_ending_at_a_kill_end_after_it(broker: LocalBroker) -> None:
-    """Of none is the end written down without its markers (KAFKA-20734), behind which no reader
-    would ever come."""
+def test_transactions_that_a_kill_interrupted_end_after_it(broker: LocalBroker) -> None:
+    """An end without its markers (KAFKA-20734) would block every reader."""
     names = [f"ending-{number}" for number in range(16)]
     for name in names:
         create_topic(broker, name)
@@ -404,25 +396,25 @@ def test_transactions_that_were_ending_at_a_kill_end_after_it(broker: LocalBroke
     wait_until(lambda: all(len(set(ends(name))) == 1 for name in names), "no transaction is open")
     for client in clients:
         client.close()
-    said = (broker.folder / "server.log").read_text()[before:]
-    assert re.findall("Couldn't find leader endpoint for partitions .*", said) == []
+    log = (broker.folder / "server.log").read_text()[before:]
+    assert re.findall("Couldn't find leader endpoint for partitions .*", log) == []
     # A coordinator that is elected before the node is fenced has transactions to end while there
     # are no leaders.
-    assert said.index("Fencing broker 1 ") < said.index("Elected as the txn coordinator")
+    assert log.index("Fencing broker 1 ") < log.index("Elected as the txn coordinator")
 
 
 @pytest.mark.thorough
 @pytest.mark.broker
 def test_a_stopped_temporary_broker_leaves_nothing() -> None:
     """Stop ends the process in order, also a paused one, and its temporary folder goes."""
-    told: list[str] = []
-    with LocalBroker(log=told.append) as temporary:
+    log_lines: list[str] = []
+    with LocalBroker(log=log_lines.append) as temporary:
         folder, pid = temporary.folder, temporary.pid
-        wrote = (folder / "server.log").stat().st_size > 0
+        has_written = (folder / "server.log").stat().st_size > 0
         os.kill(pid, signal.SIGSTOP)
 
-    assert wrote
-    assert told == []  # it ended in order and was not killed
+    assert has_written
+    assert log_lines == []  # it ended in order and was not killed
     assert not is_running(pid)
     assert not folder.exists()
 
@@ -430,7 +422,7 @@ def test_a_stopped_temporary_broker_leaves_nothing() -> None:
 @pytest.mark.thorough
 @on_linux
 @pytest.mark.broker
-def test_a_killed_owner_takes_its_broker_along(tmp_path: Path) -> None:
+def test_a_broker_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     """`kill -9` of the owner ends the broker; the end of the thread that started it, or of a forked
     child, does not.
 
@@ -463,12 +455,12 @@ time.sleep(600)
     assert owner.stdout is not None
     try:
         pid, bootstrap, folder = owner.stdout.readline().split()
-        lived = is_running(int(pid)) and node.is_answering(int(bootstrap.rpartition(":")[2]))
+        was_running = is_running(int(pid)) and node.is_answering(int(bootstrap.rpartition(":")[2]))
     finally:
         owner.send_signal(signal.SIGKILL)
         owner.wait()
         owner.stdout.close()
 
-    assert lived
+    assert was_running
     wait_until(lambda: not is_running(int(pid)), "the broker ended with its owner")
     shutil.rmtree(folder)

@@ -1,1 +1,1 @@
-"""Tests of the room `stream_dedup/domain`."""
+"""Tests of the package `stream_dedup/domain`."""

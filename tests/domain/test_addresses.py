@@ -1,4 +1,4 @@
-"""Which addresses of texts may be read, and what a sentence shows of them."""
+"""Which text addresses may be read, and what messages show of them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_prefix_that_could_allow_nothing_or_too_much_is_refused(
         ["", "s3://crawl/pages/", "https://store.example:8443/a/", "file:///srv/pages/"]
     ),
 )
-def test_whatever_stands_there_it_lies_below_a_prefix_or_is_refused(rest: str, front: str) -> None:
+def test_any_address_is_below_a_prefix_or_is_refused(rest: str, front: str) -> None:
     found = checked(front + rest, PREFIXES)
     if isinstance(found, TextAddress):
         assert any(found.url.startswith(f"{prefix}/") for prefix in PREFIXES)
@@ -122,7 +122,7 @@ def test_whatever_stands_there_it_lies_below_a_prefix_or_is_refused(rest: str, f
         assert found.isprintable()
 
 
-def test_a_sentence_shows_no_secret() -> None:
+def test_a_shown_address_contains_no_secret() -> None:
     assert (
         shown("https://me:secret@store.example/a?X-Signature=secret")
         == "https://***@store.example/a?..."
@@ -139,7 +139,7 @@ def test_a_sentence_shows_no_secret() -> None:
         *("abfs://container:SECRET@account/x", "hf://me:SECRET@datasets/x", "S3://KEY:SECRET@b"),
     ],
 )
-def test_credentials_are_seen_and_never_shown(address: str) -> None:
+def test_credentials_are_detected_and_never_shown(address: str) -> None:
     assert has_credentials(address)
     assert "SEC" not in shown(address)
 

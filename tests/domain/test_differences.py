@@ -10,13 +10,15 @@ from tests.console.sample import COPY, EVIL, KEPT
 
 
 def test_only_what_differs_is_marked() -> None:
-    """Of two texts that differ in three words, three places; unspaced scripts by characters."""
+    """Three changed words are three changes; unspaced scripts are compared by characters."""
     found = compare(KEPT, COPY)
 
-    changed = [(one.left.strip(), one.right.strip()) for one in found.pieces if one.kind != "same"]
+    changed = [
+        (piece.left.strip(), piece.right.strip()) for piece in found.pieces if piece.kind != "same"
+    ]
     assert changed == [("", "evening"), ("eleven", "twelve"), ("鎖さ", "じら")]
-    assert "".join(one.left for one in found.pieces) == KEPT
-    assert "".join(one.right for one in found.pieces) == COPY
+    assert "".join(piece.left for piece in found.pieces) == KEPT
+    assert "".join(piece.right for piece in found.pieces) == COPY
     assert 0.7 < found.share < 1
     assert compare(KEPT, KEPT).changes == 0
     assert compare(KEPT, KEPT).share == 1
@@ -30,15 +32,15 @@ def test_both_sides_are_whole_for_random_texts() -> None:
     for _ in range(200):
         left, right = ("".join(rng.choices(letters, k=rng.randrange(80))) for _ in range(2))
         found = compare(left, right, folded=False)
-        assert "".join(one.left for one in found.pieces) == left
-        assert "".join(one.right for one in found.pieces) == right
+        assert "".join(piece.left for piece in found.pieces) == left
+        assert "".join(piece.right for piece in found.pieces) == right
 
 
 def test_long_equal_stretches_are_folded() -> None:
     words = [f"w{place}" for place in range(2000)]
     found = compare(" ".join(words), " ".join([*words[:1000], "other", *words[1001:]]))
 
-    assert [one.kind for one in found.pieces] == [
+    assert [piece.kind for piece in found.pieces] == [
         "same",
         "skipped",
         "same",
@@ -50,21 +52,20 @@ def test_long_equal_stretches_are_folded() -> None:
     assert found.pieces[1].left == "920 equal words"
 
 
-def test_it_is_bounded() -> None:
-    """Megabytes on one line, and words of a small vocabulary, take a moment; what was left out is
-    said."""
+def test_the_time_and_the_result_of_a_comparison_are_bounded() -> None:
+    """Long lines and small vocabularies take seconds; the note says what was not compared."""
     rng = random.Random(1)
-    few = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
-    other = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
+    repetitive = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
+    other_repetitive = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
     begun = time.process_time()
     for left, right in (
         ("x" * 5_000_000, "x" * 5_000_000 + "y"),
         ("a " * 2_000_000, "b " * 2_000_000),
-        (few, other),
+        (repetitive, other_repetitive),
     ):
         found = compare(left, right)
-        assert sum(len(one.left) + len(one.right) for one in found.pieces) <= 2 * SHOWN
-        assert left is few or "longer than the part compared" in found.note
+        assert sum(len(piece.left) + len(piece.right) for piece in found.pieces) <= 2 * SHOWN
+        assert left is repetitive or "longer than the part compared" in found.note
     assert time.process_time() - begun < 10
 
 

@@ -1,4 +1,4 @@
-"""What a role lacks is said whole, with how to get it."""
+"""All missing packages of a role are named, with the command that installs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from stream_dedup.domain.extras import install_command, missing_packages
 
 
-def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_missing_packages_of_a_role_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [
         missing_packages(role) for role in ("worker", "index", "insights", "search", "console")
     ] == [""] * 5
@@ -34,8 +34,8 @@ def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert missing_packages("worker") == ""
 
 
-def test_a_package_that_was_imported_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that took its own place with a module that has no specification, as faust does."""
+def test_a_package_that_was_imported_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some packages, such as faust, replace themselves by a module without a specification."""
     monkeypatch.setitem(sys.modules, "faust", ModuleType("faust"))
 
     assert missing_packages("insights") == ""

@@ -87,7 +87,7 @@ def test_a_host_has_one_spelling(address: str, host: str, shown: str) -> None:
     ],
     ids=lambda address: repr(address[:30]),
 )
-def test_what_can_be_no_host_has_none(address: bytes) -> None:
+def test_an_address_without_a_valid_host_has_none(address: bytes) -> None:
     assert host_of(address) == HostNames().of(address) == ""
 
 
@@ -157,7 +157,7 @@ def test_ids_that_are_not_addresses_take_no_memory() -> None:
     | st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass"))
     | st.text(alphabet="htps:/\\ \n\t@.[]?#%www0-ü\u200dक्").map(str.encode)
 )
-def test_no_bytes_break_it(identifier: bytes) -> None:
+def test_any_bytes_have_a_short_and_printable_host(identifier: bytes) -> None:
     """Whatever an id is, its host is short, can be shown, and is found again by what is shown and
     by the cache."""
     for found in (host_of(identifier), host_of(b"https://" + identifier), named_host(identifier)):

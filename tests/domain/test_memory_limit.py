@@ -1,4 +1,4 @@
-"""How much memory this process may take, as its control group says it."""
+"""The memory limit of this process, read from its control groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stream_dedup.domain.memory_limit import limit_of_group, resident_bytes
 
 MIB = 1 << 20
 UNLIMITED_V1 = "9223372036854771712"
-# What a process says of itself, what lies in its control groups (a number is of MiB), and the limit
+# The cgroup file of the process, the files of its control groups (numbers are MiB), and the limit
 # in MiB.
 CASES: dict[str, tuple[str, dict[str, int | str], int | None]] = {
     "version 2, in a container": ("0::/", {"memory.max": 512}, 512),
@@ -40,24 +40,24 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_limit, "machine_bytes", lambda: 64 << 30)
 
 
-@pytest.mark.parametrize("what", CASES)
-def test_the_limit_is_the_least_of_the_groups(tmp_path: Path, what: str) -> None:
-    own, files, limit = CASES[what]
-    (tmp_path / "own").write_text(own and f"{own}\n")
-    for name, said in files.items():
+@pytest.mark.parametrize("case", CASES)
+def test_the_limit_is_the_least_of_the_groups(tmp_path: Path, case: str) -> None:
+    cgroup_text, files, limit = CASES[case]
+    (tmp_path / "own").write_text(cgroup_text and f"{cgroup_text}\n")
+    for name, content in files.items():
         path = tmp_path / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{said * MIB if isinstance(said, int) else said}\n")
+        path.write_text(f"{content * MIB if isinstance(content, int) else content}\n")
 
     assert limit_of_group(tmp_path / "cgroup", tmp_path / "own") == (limit and limit * MIB)
 
 
-def test_a_system_without_any_of_it_has_no_limit(tmp_path: Path) -> None:
+def test_a_system_without_control_groups_has_no_limit(tmp_path: Path) -> None:
     assert limit_of_group(tmp_path / "none", tmp_path / "nothing") is None
     assert resident_bytes(tmp_path / "nothing") > 100 * MIB
 
 
-def test_what_is_resident_is_what_the_system_says(tmp_path: Path) -> None:
+def test_resident_bytes_are_read_from_statm(tmp_path: Path) -> None:
     statm = tmp_path / "statm"
     statm.write_text("1000 300 20 1 0 400 0\n")
 

@@ -12,18 +12,30 @@ from hypothesis import strategies as st
 from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.paths import below, create_file, make_folder, open_file, open_or_replace
 
-RUDE = ("", ".", "..", "/etc/passwd", "a/../../b", "a//b", "a/", "..\\b", "a\0b", "a\nb", "\x7f")
+BAD_NAMES = (
+    "",
+    ".",
+    "..",
+    "/etc/passwd",
+    "a/../../b",
+    "a//b",
+    "a/",
+    "..\\b",
+    "a\0b",
+    "a\nb",
+    "\x7f",
+)
 
 
-@pytest.mark.parametrize("name", [*RUDE, "\ud800", "x" * 256, "ü" * 128, f"a/{'x' * 300}"])
+@pytest.mark.parametrize("name", [*BAD_NAMES, "\ud800", "x" * 256, "ü" * 128, f"a/{'x' * 300}"])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot be the name of a file"):
         below(tmp_path, name)
 
 
 @given(st.text(max_size=300))
-def test_what_is_returned_lies_below(name: str) -> None:
-    """Of any name; and one that is returned can be the name of a file."""
+def test_a_returned_path_is_below_the_folder(name: str) -> None:
+    """This holds for any name, and every part of the path can be the name of a file."""
     folder = Path("/folder")
     try:
         path = below(folder, name)
@@ -35,8 +47,8 @@ def test_what_is_returned_lies_below(name: str) -> None:
     assert all(len(os.fsencode(part)) <= 255 for part in path.parts)
 
 
-def test_a_file_is_opened_only_if_it_is_one(tmp_path: Path) -> None:
-    """No link, no pipe, no folder, no device; as the user's own, none with a second name."""
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    """Links, pipes, folders and devices are refused, and private files with a second hard link."""
     file = tmp_path / "file"
     file.write_bytes(b"data")
     os.mkfifo(tmp_path / "pipe")
@@ -52,8 +64,7 @@ def test_a_file_is_opened_only_if_it_is_one(tmp_path: Path) -> None:
 
 
 def test_a_foreign_file_is_replaced_and_stays_as_it_is(tmp_path: Path) -> None:
-    """What a link or a second name leads to keeps its bytes; a file of this user alone is kept; of
-    a folder or a pipe an error says so."""
+    """The file that a link leads to keeps its bytes; a folder or a pipe raises an error."""
     foreign, link, second = (tmp_path / name for name in ("foreign", "link", "second"))
     foreign.write_bytes(b"foreign")
     link.symlink_to(foreign)
@@ -73,7 +84,7 @@ def test_a_foreign_file_is_replaced_and_stays_as_it_is(tmp_path: Path) -> None:
             open_or_replace(tmp_path / name)
 
 
-def test_what_is_made_is_private_under_every_umask(tmp_path: Path) -> None:
+def test_created_files_and_folders_are_private_under_every_umask(tmp_path: Path) -> None:
     """Files, folders, and the folders above them; nothing is created through a link."""
     (tmp_path / "link").symlink_to(tmp_path / "target")
     for mask in (0, 0o022, 0o777):
@@ -85,8 +96,8 @@ def test_what_is_made_is_private_under_every_umask(tmp_path: Path) -> None:
                 create_file(tmp_path / "link")
         finally:
             os.umask(before)
-        made = [tmp_path / f"{mask}", *(tmp_path / f"{mask}").rglob("*")]
-        assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o600]
+        created = [tmp_path / f"{mask}", *(tmp_path / f"{mask}").rglob("*")]
+        assert [path.stat().st_mode & 0o777 for path in created] == [0o700, 0o700, 0o600]
     assert not (tmp_path / "target").exists()
     with pytest.raises(NotADirectoryError):
         make_folder(tmp_path / "0" / "b" / "file")

@@ -1,4 +1,4 @@
-"""How the judgement of two documents is put in words."""
+"""The sentence that explains the judgement of two documents."""
 
 from __future__ import annotations
 

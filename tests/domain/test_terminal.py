@@ -49,7 +49,7 @@ ANYTHING = st.text(st.characters(blacklist_categories=()))
 
 
 @given(ANYTHING | st.binary(), st.integers(1, 50))
-def test_what_comes_out_is_printable_and_short(text: str | bytes, limit: int) -> None:
+def test_printable_text_is_printable_and_short(text: str | bytes, limit: int) -> None:
     shown = printable(text, limit)
 
     assert shown.isprintable()
@@ -72,5 +72,5 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
         (b"a\xff\x00", "a\\xff\\x00"),
     ],
 )
-def test_what_a_terminal_would_obey_is_written_out(text: str | bytes, shown: str) -> None:
+def test_control_characters_are_escaped(text: str | bytes, shown: str) -> None:
     assert printable(text) == shown

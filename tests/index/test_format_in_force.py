@@ -23,7 +23,7 @@ from stream_dedup.log.record_frame import format_of
 from stream_dedup.orders.in_force import InForce, change_fields
 from stream_dedup.worker.questions import Questions, WrittenFormat
 from tests.index.logs import APPEND_MS, Doc, batch, batch_of, control, declare, number
-from tests.worker.parts import context
+from tests.worker.parts import make_context
 
 DOCS = [Doc(0, at, at, bytes([at]) * 16, at << 60) for at in range(4)]
 RAISE = control("plan", format=2)
@@ -183,7 +183,7 @@ def test_a_worker_hears_it_of_the_answers() -> None:
         is_failed_open=False, nonce=bytes(16), answered=lambda _: False, oldest_unanswered=None
     )
     questions = Questions(
-        context(flow), mock.Mock(), mock.Mock(), reader, mock.Mock(), None, written
+        make_context(flow), mock.Mock(), mock.Mock(), reader, mock.Mock(), None, written
     )  # type: ignore[arg-type]
 
     questions.process_answers(0.0)

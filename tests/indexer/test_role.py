@@ -23,7 +23,7 @@ from stream_dedup.indexer.role import Indexer
 from stream_dedup.kafka import ExistingTopic, LostTopicError, TopicIdWatcher
 from stream_dedup.settings.settings import Settings
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare
-from tests.worker.parts import Aside, VirtualClock
+from tests.worker.parts import ThreadStub, VirtualClock
 
 
 def role(**fields: Any) -> Any:
@@ -114,7 +114,7 @@ def looking(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -
     )
     index._topic_ids = TopicIdWatcher(
         lambda: {"fingerprints": ExistingTopic(topic_id, 1)},
-        Aside(VirtualClock()),
+        ThreadStub(VirtualClock()),
         lambda: float(next(now)),
         mock.Mock(),
     )  # type: ignore[arg-type]

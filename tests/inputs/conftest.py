@@ -1,4 +1,4 @@
-"""What tests of inputs ask: a registry of schemas, and pages that lie elsewhere."""
+"""Fixtures of the input tests: a schema registry, and a web server for texts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.inputs.store_server import Pages
 
 
 @pytest.fixture
-def stand() -> Iterator[SchemaServer]:
-    with registry_server.serving() as stand:
-        yield stand
+def schema_server() -> Iterator[SchemaServer]:
+    with registry_server.serving() as schema_server:
+        yield schema_server
 
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    """Have what does not answer asked again at once."""
+    """Serve pages, and retry failed reads without a delay."""
     monkeypatch.setattr(claim_checks, "_RETRY_SECONDS", 0.001)
     with store_server.serving() as pages:
         yield pages

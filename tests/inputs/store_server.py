@@ -1,4 +1,4 @@
-"""A web server whose pages do what is told: for tests of texts that lie elsewhere."""
+"""A web server with scripted replies, for tests of texts that are stored elsewhere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Reply:
-    """What a page answers: status, headers and parts of a body; or something worse, done to the
-    handler itself."""
+    """A page's reply: status, headers and body; or `worse`, a function that breaks the response."""
 
     def __init__(
         self,
@@ -24,10 +23,10 @@ class Reply:
 
 
 class Pages:
-    """Pages by path; `asked` are the paths in the order in which they were asked for, `at_once_max`
-    how many were at once.
+    """Pages by path. `asked` contains the requested paths in order, `at_once_max` the highest
+    number of concurrent requests.
 
-    `instead` is what all of them answer while it is set.
+    While `instead` is set, it is the reply to every request.
     """
 
     def __init__(self) -> None:
@@ -77,14 +76,14 @@ class Pages:
             request_queue_size = 200
 
             def handle_error(self, *_: object) -> None:
-                """Say nothing of clients that went away."""
+                """Ignore clients that disconnect."""
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def endless(self, handler: BaseHTTPRequestHandler) -> None:
-        """Send bytes for ever, without saying how many."""
+        """Send bytes for ever, without a Content-Length."""
         handler.send_response(200)
         handler.end_headers()
         handler.close_connection = True

@@ -1,5 +1,5 @@
-"""Whatever one record holds, it is a document, a reason or a dead letter: nothing is raised, and
-the others are read."""
+"""Any record becomes a document, a reason or a dead letter: nothing is raised, and the others are
+read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stream_dedup.domain import unexpected_errors
 from stream_dedup.domain.document import DeadLetter, Message, Reason
 from stream_dedup.domain.errors import AwayError, InputError, RegistryAwayError, TextAwayError
 from stream_dedup.domain.messages import Messages
-from stream_dedup.inputs import decoder as room
+from stream_dedup.inputs import decoder as decoder_module
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.claim_checks import FetchLimits, TextFetcher
 from stream_dedup.inputs.compressed import unpack
@@ -59,31 +59,31 @@ def seed() -> int:
     return seed
 
 
-def said_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Return what was logged, but for clients that another test left to themselves."""
-    return [one for one in caplog.records if not one.name.startswith("stream_dedup.kafka")]
+def find_log_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Return the log records, without those of Kafka clients that other tests left open."""
+    return [record for record in caplog.records if not record.name.startswith("stream_dedup.kafka")]
 
 
 def message(value: bytes | None, offset: int = 0, headers: Any = ()) -> Message:
     return Message("documents", 3, offset, b"key", value, 5, list(headers))
 
 
-def spoilt(good: bytes, rng: random.Random) -> bytes:
-    """Return bytes that are nearly those, or any."""
+def damage_bytes(good: bytes, rng: random.Random) -> bytes:
+    """Return `good` with random damage, or random bytes."""
     raw = bytearray(good if rng.random() < 0.8 else rng.randbytes(rng.choice((0, 1, 5, 6, 300))))
     for _ in range(rng.choice((0, 1, 1, 2, 8))):
-        at = rng.randrange(len(raw) + 1)
-        what = rng.random()
-        if what < 0.4 and at < len(raw):
-            raw[at] ^= 1 << rng.randrange(8)
-        elif what < 0.6:
-            raw[at:at] = rng.choice(
+        start = rng.randrange(len(raw) + 1)
+        chance = rng.random()
+        if chance < 0.4 and start < len(raw):
+            raw[start] ^= 1 << rng.randrange(8)
+        elif chance < 0.6:
+            raw[start:start] = rng.choice(
                 (b"\xff" * 9, b"\0", b'"', b"\\ud800", b"1e999", rng.randbytes(4))
             )
-        elif what < 0.8:
-            del raw[at : at + rng.choice((1, 3, 100))]
+        elif chance < 0.8:
+            del raw[start : start + rng.choice((1, 3, 100))]
         else:
-            raw[at:at] = raw[: rng.randrange(len(raw) + 1)]
+            raw[start:start] = raw[: rng.randrange(len(raw) + 1)]
     return bytes(raw)
 
 
@@ -101,7 +101,7 @@ def avro_value() -> bytes:
     return out.getvalue()
 
 
-def settings_of(kind: str, stand: SchemaServer) -> tuple[dict[str, str], list[bytes]]:
+def settings_of(kind: str, schema_server: SchemaServer) -> tuple[dict[str, str], list[bytes]]:
     """Return the settings of a kind of input, and good values."""
     fields = {
         "text": "some words",
@@ -112,10 +112,10 @@ def settings_of(kind: str, stand: SchemaServer) -> tuple[dict[str, str], list[by
     as_json = json.dumps(fields).encode()
     in_json = {"time_field": "at", "scope_field": "scope", "id_field": "page.text"}
     if kind == "avro":
-        stand.has(7, AVRO, schemaType="AVRO")
+        schema_server.has(7, AVRO, schemaType="AVRO")
         given = {
             "value_format": kind,
-            "registry_url": stand.url,
+            "registry_url": schema_server.url,
             "time_field": "at",
             "id_field": "meta.text",
         }
@@ -152,50 +152,56 @@ def settings_of(kind: str, stand: SchemaServer) -> tuple[dict[str, str], list[by
         "avro",
     ],
 )
-def test_any_value_is_a_document_or_a_dead_letter_that_was_foreseen(
-    kind: str, stand: SchemaServer, seed: int, caplog: pytest.LogCaptureFixture
+def test_any_value_is_a_document_or_an_expected_dead_letter(
+    kind: str, schema_server: SchemaServer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(seed)
-    given, good = settings_of(kind, stand)
-    by = Decoder(load_settings(given, environ={}), takes_vectors=kind == "vector")
-    values = [spoilt(rng.choice(good), rng) for _ in range(ROUNDS)]
+    given, good = settings_of(kind, schema_server)
+    decoder = Decoder(load_settings(given, environ={}), takes_vectors=kind == "vector")
+    values = [damage_bytes(rng.choice(good), rng) for _ in range(ROUNDS)]
 
-    one_by_one = [by.decode(message(value)) for value in [*good, *values]]
-    at_once = by.decode_all(Messages.of([message(value, at) for at, value in enumerate(values)]))
+    outcomes = [decoder.decode(message(value)) for value in [*good, *values]]
+    batch = decoder.decode_all(
+        Messages.of([message(value, index) for index, value in enumerate(values)])
+    )
 
-    assert all(isinstance(one, DecodedDocument) for one in one_by_one[: len(good)])
-    assert all(isinstance(one, DecodedDocument | DeadLetter | Reason) for one in one_by_one)
+    assert all(isinstance(outcome, DecodedDocument) for outcome in outcomes[: len(good)])
+    assert all(isinstance(outcome, DecodedDocument | DeadLetter | Reason) for outcome in outcomes)
     assert [
-        at for at, one in enumerate(one_by_one[len(good) :]) if isinstance(one, DecodedDocument)
-    ] == at_once.places
-    assert all(isinstance(by.id_of(message(value)), bytes) for value in values)
-    assert said_in(caplog) == [], "the decoder knows no such error, and should"
+        index
+        for index, outcome in enumerate(outcomes[len(good) :])
+        if isinstance(outcome, DecodedDocument)
+    ] == batch.places
+    assert all(isinstance(decoder.id_of(message(value)), bytes) for value in values)
+    assert find_log_records(caplog) == [], "the decoder knows no such error, and should"
 
 
-def test_any_address_and_whatever_lies_there(
+def test_any_address_and_any_stored_bytes_have_an_outcome(
     pages: Pages, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(seed)
     given = {"value_format": "json", "text_at": "at", "text_prefixes": pages.url, "text_is": "html"}
-    by = Decoder(load_settings(given, environ={}))
+    decoder = Decoder(load_settings(given, environ={}))
     packed = [gzip.compress(b"<p>some words</p>"), zstandard.compress(b"some words"), b"some words"]
     for number in range(60):
-        pages.by_path[f"/{number}.gz"] = Reply(spoilt(rng.choice(packed), rng))
+        pages.by_path[f"/{number}.gz"] = Reply(damage_bytes(rng.choice(packed), rng))
     written = [f"{pages.url}/{number}.gz" for number in range(60)]
     written += [
-        spoilt(f"{pages.url}/1.gz".encode(), rng).decode("utf-8", "replace") for _ in range(ROUNDS)
+        damage_bytes(f"{pages.url}/1.gz".encode(), rng).decode("utf-8", "replace")
+        for _ in range(ROUNDS)
     ]
-    values = [json.dumps({"at": one}).encode() for one in written]
-    messages = Messages.of([message(value, at) for at, value in enumerate(values)])
+    values = [json.dumps({"at": address}).encode() for address in written]
+    messages = Messages.of([message(value, index) for index, value in enumerate(values)])
 
-    found = by.addresses(messages)
+    found = decoder.addresses(messages)
     outcomes = [
-        by.decode(messages[at]) for at in {*range(60), *(set(range(len(values))) - found.keys())}
+        decoder.decode(messages[index])
+        for index in {*range(60), *(set(range(len(values))) - found.keys())}
     ]
 
     assert found.keys() >= set(range(60))
-    assert all(isinstance(one, DecodedDocument | DeadLetter) for one in outcomes)
-    assert said_in(caplog) == []
+    assert all(isinstance(outcome, DecodedDocument | DeadLetter) for outcome in outcomes)
+    assert find_log_records(caplog) == []
 
 
 def test_any_packed_bytes_are_unpacked_or_refused(seed: int) -> None:
@@ -204,7 +210,7 @@ def test_any_packed_bytes_are_unpacked_or_refused(seed: int) -> None:
     for suffix, packed in ((".gz", gzip.compress(plain)), (".zst", zstandard.compress(plain))):
         for _ in range(ROUNDS):
             try:
-                found = unpack(suffix, spoilt(packed, rng), 2000)
+                found = unpack(suffix, damage_bytes(packed, rng), 2000)
             except InputError:
                 continue
             assert found is None or len(found) <= 2000
@@ -213,38 +219,38 @@ def test_any_packed_bytes_are_unpacked_or_refused(seed: int) -> None:
 @pytest.mark.parametrize(
     "codec", ["idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"]
 )
-def test_an_encoding_that_is_no_pages_is_read_as_none(codec: str) -> None:
-    """Some refuse what they do not know, and one takes quadratic time."""
+def test_an_encoding_that_no_page_uses_is_ignored(codec: str) -> None:
+    """Some of these codecs raise, and one takes quadratic time."""
     page = f"<meta charset={codec}><p>Gr\u00fc\u00dfe, a-bc \\x41</p>"
     assert decode_page(page.encode()) == page
 
 
-# -- what nobody foresaw
+# -- unexpected errors
 
 
 class UnforeseenError(Exception):
     pass
 
 
-def raising(by: Decoder, what: BaseException) -> None:
-    """Have one value lead the decoder to an error."""
-    known = by._decode_text
+def raise_for_bad_value(decoder: Decoder, error: BaseException) -> None:
+    """Make the decoder raise `error` for the value `bad`."""
+    known = decoder._decode_text
 
     def read(written: str | bytes) -> Any:
         if written in ("bad", b"bad"):
-            raise what
+            raise error
         return known(written)
 
-    by._decode_text = read  # type: ignore[method-assign]
+    decoder._decode_text = read  # type: ignore[method-assign]
 
 
-def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
+def test_an_unexpected_error_is_a_dead_letter_and_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
     monkeypatch.setattr(unexpected_errors.time, "monotonic", lambda: now[0])
-    by = Decoder(load_settings({"text_is": "html"}, environ={}))
-    raising(by, UnforeseenError("it\nis\x1b odd."))
+    decoder = Decoder(load_settings({"text_is": "html"}, environ={}))
+    raise_for_bad_value(decoder, UnforeseenError("it\nis\x1b odd."))
     messages = Messages.of(
         [
             message(b"<p>good</p>", 0),
@@ -254,7 +260,7 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
         ]
     )
 
-    found = by.decode_all(messages)
+    found = decoder.decode_all(messages)
 
     assert (found.places, found.texts) == ([0, 2], ["good", "better"])
     letter = found.outcomes[1]
@@ -263,40 +269,40 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     shown = (letter.stage, letter.error_class, letter.is_timed)
     assert shown == ("decode", "UnforeseenError", True)
     assert letter.message == r"The decoder failed with an unexpected error: it\nis\x1b odd."
-    (said,) = caplog.records
-    shown = (said.levelno, said.position, said.exc_info is not None)
+    (log_record,) = caplog.records
+    shown = (log_record.levelno, log_record.position, log_record.exc_info is not None)
     assert shown == (logging.WARNING, "documents-3@1", True)
     now[0] += 59.9
-    by.decode(message(b"bad"))
+    decoder.decode(message(b"bad"))
     assert len(caplog.records) == 1
     now[0] += 0.2
-    by.decode(message(b"bad"))
+    decoder.decode(message(b"bad"))
     assert len(caplog.records) == 2
 
 
-def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(
+def test_an_unexpected_error_in_a_field_does_not_break_ids_and_addresses(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"value_format": "json", "text_at": "at", "text_prefixes": pages.url}
-    by = Decoder(load_settings(given, environ={}))
-    known = room.parse_or_letter
+    decoder = Decoder(load_settings(given, environ={}))
+    known = decoder_module.parse_or_letter
     pages.by_path["/a"] = Reply(b"some words")
 
-    def parsed(value: bytes) -> Any:
+    def parse_or_raise(value: bytes) -> Any:
         if value == b"bad":
             raise UnforeseenError
         return known(value)
 
-    monkeypatch.setattr(room, "parse_or_letter", parsed)
+    monkeypatch.setattr(decoder_module, "parse_or_letter", parse_or_raise)
     messages = Messages.of([message(b"bad", 0), message(b'{"at": "%s/a"}' % pages.url.encode(), 1)])
-    assert list(by.addresses(messages)) == [1]
-    assert by.id_of(messages[0]) == b"key"
-    found = by.decode_all(messages)
+    assert list(decoder.addresses(messages)) == [1]
+    assert decoder.id_of(messages[0]) == b"key"
+    found = decoder.decode_all(messages)
     assert (found.places, [*found.outcomes]) == ([1], [0])
 
 
 @pytest.mark.parametrize(
-    "what",
+    "error",
     [
         RegistryAwayError("away"),
         TextAwayError("away"),
@@ -305,38 +311,38 @@ def test_what_nobody_foresaw_of_fields_is_told_of_ids_and_addresses_too(
         KeyboardInterrupt(),
     ],
 )
-def test_what_is_away_want_of_memory_and_the_stop_are_no_fault_of_the_record(
-    what: BaseException,
+def test_unavailability_lack_of_memory_and_interrupts_are_raised(
+    error: BaseException,
 ) -> None:
-    by = Decoder(load_settings({"text_is": "html"}, environ={}))
-    raising(by, what)
-    with pytest.raises(type(what)):
-        by.decode_all(Messages.of([message(b"bad")]))
+    decoder = Decoder(load_settings({"text_is": "html"}, environ={}))
+    raise_for_bad_value(decoder, error)
+    with pytest.raises(type(error)):
+        decoder.decode_all(Messages.of([message(b"bad")]))
 
 
 @pytest.mark.parametrize("form", ["json", "avro"])
-def test_want_of_memory_within_a_library_is_no_fault_of_the_record(
-    form: str, stand: SchemaServer, monkeypatch: pytest.MonkeyPatch
+def test_lack_of_memory_within_a_library_is_raised(
+    form: str, schema_server: SchemaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_memory(*_: Any, **__: Any) -> Any:
+    def raise_memory_error(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    stand.has(7, AVRO)
-    more = {"registry_url": stand.url} if form == "avro" else {}
-    by = Decoder(load_settings({"value_format": form, "id_field": "a.b", **more}, environ={}))
+    schema_server.has(7, AVRO)
+    more = {"registry_url": schema_server.url} if form == "avro" else {}
+    decoder = Decoder(load_settings({"value_format": form, "id_field": "a.b", **more}, environ={}))
     if form == "avro":
-        by._registry._readers[7] = no_memory  # type: ignore[union-attr]
+        decoder._registry._readers[7] = raise_memory_error  # type: ignore[union-attr]
     else:
-        monkeypatch.setattr("stream_dedup.inputs.fields.decode_json", no_memory)
+        monkeypatch.setattr("stream_dedup.inputs.fields.decode_json", raise_memory_error)
     with pytest.raises(MemoryError):
-        by.decode(message(b"\0\0\0\0\x07some words" if form == "avro" else b"{}"))
+        decoder.decode(message(b"\0\0\0\0\x07some words" if form == "avro" else b"{}"))
 
 
 @pytest.mark.parametrize("where", ["unpack", "_classify"])
-def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
+def test_an_unexpected_error_in_one_fetched_text_affects_no_other(
     where: str, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what came it is a dead letter; of an answer that cannot be told it counts as away."""
+    """An error in unpacking makes a dead letter; an error in classifying a reply counts as away."""
 
     def raise_it(*_: Any) -> Any:
         raise UnforeseenError("odd")
@@ -350,16 +356,16 @@ def test_what_nobody_foresaw_of_a_fetched_text_costs_no_other(
         f"stream_dedup.inputs.{'claim_checks.unpack' if where == 'unpack' else 'stores.TextStores._classify'}",
         raise_it,
     )
-    by = TextFetcher([pages.url], FetchLimits(4, 1000, 5.0))
-    first = by.check(f"{pages.url}/{'a' if where == 'unpack' else 'b'}")
-    second = by.check(f"{pages.url}/c")
+    text_fetcher = TextFetcher([pages.url], FetchLimits(4, 1000, 5.0))
+    first = text_fetcher.check(f"{pages.url}/{'a' if where == 'unpack' else 'b'}")
+    second = text_fetcher.check(f"{pages.url}/c")
     assert not isinstance(first, DeadLetter)
     assert not isinstance(second, DeadLetter)
     if where == "unpack":
-        letter = by.fetch_one(first)
+        letter = text_fetcher.fetch_one(first)
         assert isinstance(letter, DeadLetter)
         assert (letter.stage, letter.error_class) == ("fetch", "UnforeseenError")
     else:
         with pytest.raises(TextAwayError, match="UnforeseenError"):
-            by.fetch([first], 0, 1000, 1000, lambda: len(pages.asked) > 50)
-    assert by.fetch_one(second) == b"plain"
+            text_fetcher.fetch([first], 0, 1000, 1000, lambda: len(pages.asked) > 50)
+    assert text_fetcher.fetch_one(second) == b"plain"

@@ -1,5 +1,5 @@
-"""Avro values by a registry: each schema, anybody's text, is read, or is the dead letter of its
-records; none takes long."""
+"""Avro values with schemas of a registry: any schema is read, or its records become dead letters;
+none takes long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stream_dedup.domain.errors import ConfigurationError, RegistryAwayError
 from stream_dedup.inputs.avro import TYPES_MAX, parse_avro_schema
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
-from tests.inputs.registry_server import SchemaServer, message, read, refused
+from tests.inputs.registry_server import SchemaServer, decode_dead_letter, decode_document, message
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:
@@ -37,10 +37,10 @@ RECURSIVE = record("Node", next=["null", "Node"])
 EMPTY_ITEMS = record("Lie", body={"type": "array", "items": "null"})
 
 
-def decoder(stand: SchemaServer, **more: str) -> Decoder:
+def decoder(schema_server: SchemaServer, **more: str) -> Decoder:
     given = {
         "value_format": "avro",
-        "registry_url": stand.url,
+        "registry_url": schema_server.url,
         "text_field": "body",
         "id_field": "url",
         **more,
@@ -58,54 +58,62 @@ def framed(number: int, schema: Any, fields: Any) -> bytes:
 FIRST = {"url": "u1", "body": "one text", "at": 1_700_000_000_123}
 
 
-def test_reads_by_the_schema_and_asks_for_it_once(stand: SchemaServer) -> None:
-    stand.has(7, PAGE)
-    by = decoder(stand, time_field="at")
+def test_values_are_read_by_their_schema_which_is_requested_once(
+    schema_server: SchemaServer,
+) -> None:
+    schema_server.has(7, PAGE)
+    record_decoder = decoder(schema_server, time_field="at")
     for _ in range(3):
-        assert read(by, framed(7, PAGE, FIRST))[:3] == ("one text", b"u1", 1_700_000_000_123)
-    assert stand.asked == ["/schemas/ids/7"]
+        assert decode_document(record_decoder, framed(7, PAGE, FIRST))[:3] == (
+            "one text",
+            b"u1",
+            1_700_000_000_123,
+        )
+    assert schema_server.asked == ["/schemas/ids/7"]
 
 
-def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(stand: SchemaServer) -> None:
-    by = decoder(stand)
+def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(
+    schema_server: SchemaServer,
+) -> None:
+    record_decoder = decoder(schema_server)
     for _ in range(3):
-        found = refused(by, framed(3, PAGE, FIRST))
+        found = decode_dead_letter(record_decoder, framed(3, PAGE, FIRST))
         assert (found.stage, found.error_class) == ("decode", "UnknownSchema")
-    assert len(stand.asked) == 1
+    assert len(schema_server.asked) == 1
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_a_registry_that_is_away_is_no_fault_of_the_record(
-    stand: SchemaServer, status: int
+def test_an_unavailable_registry_is_no_fault_of_the_record(
+    schema_server: SchemaServer, status: int
 ) -> None:
-    stand.has(7, PAGE)
-    by = decoder(stand)
-    stand.status = status
+    schema_server.has(7, PAGE)
+    record_decoder = decoder(schema_server)
+    schema_server.status = status
     with pytest.raises(RegistryAwayError, match="the records wait"):
-        by.decode(message(framed(7, PAGE, FIRST)))
-    stand.status = None
-    assert read(by, framed(7, PAGE, FIRST)).text == "one text"
+        record_decoder.decode(message(framed(7, PAGE, FIRST)))
+    schema_server.status = None
+    assert decode_document(record_decoder, framed(7, PAGE, FIRST)).text == "one text"
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_an_id_or_a_version_that_the_registry_refuses_is_the_records_fault(
-    stand: SchemaServer, status: int
+    schema_server: SchemaServer, status: int
 ) -> None:
-    """The id comes with each value, and whoever writes one would stop the worker for ever."""
-    stand.has(7, PAGE)
-    stand.has(8, record("Doc"), references=[{"name": "W", "subject": "w", "version": 0}])
-    stand.refused = {"/schemas/ids/4294967295": status, "/subjects/w/versions/0": status}
-    by = decoder(stand)
-    assert refused(by, b"\0\xff\xff\xff\xff").error_class == "UnknownSchema"
-    found = refused(by, struct.pack(">bI", 0, 8))
+    """Otherwise a value with a wrong id would stop the worker for ever."""
+    schema_server.has(7, PAGE)
+    schema_server.has(8, record("Doc"), references=[{"name": "W", "subject": "w", "version": 0}])
+    schema_server.refused = {"/schemas/ids/4294967295": status, "/subjects/w/versions/0": status}
+    record_decoder = decoder(schema_server)
+    assert decode_dead_letter(record_decoder, b"\0\xff\xff\xff\xff").error_class == "UnknownSchema"
+    found = decode_dead_letter(record_decoder, struct.pack(">bI", 0, 8))
     assert (
         found.error_class,
         "version 0 of 'w', which the registry does not have" in found.message,
     ) == ("BadSchema", True)
-    assert read(by, framed(7, PAGE, FIRST)).text == "one text"
+    assert decode_document(record_decoder, framed(7, PAGE, FIRST)).text == "one text"
 
 
-def test_a_registry_that_is_not_there_is_away() -> None:
+def test_an_unreachable_registry_raises() -> None:
     settings = load_settings(
         {"value_format": "avro", "registry_url": "http://127.0.0.1:9"}, environ={}
     )
@@ -127,59 +135,60 @@ def test_a_registry_that_is_not_there_is_away() -> None:
     ids=["recursive", "no bytes", "long", "brackets", "deep", "no schema", "a wrong length"],
 )
 def test_bad_schemas_and_values_are_dead_letters(
-    stand: SchemaServer, schema: Any, body: bytes, error_class: str
+    schema_server: SchemaServer, schema: Any, body: bytes, error_class: str
 ) -> None:
     gc.collect()  # finalizers of other tests' objects would fail where this one recurses deeply
-    stand.has(7, schema)
-    found = refused(decoder(stand), struct.pack(">bI", 0, 7) + body)
+    schema_server.has(7, schema)
+    found = decode_dead_letter(decoder(schema_server), struct.pack(">bI", 0, 7) + body)
     assert (found.stage, found.error_class) == ("decode", error_class), found
 
 
-def test_what_is_kept_of_schemas_is_bounded(stand: SchemaServer) -> None:
-    """Each has a megabyte; the first is asked for anew when it comes again, and read all the
-    same."""
+def test_the_schema_cache_is_bounded(schema_server: SchemaServer) -> None:
+    """Each schema has a megabyte; one that was evicted is requested again."""
     long = {**PAGE, "doc": "x" * 1_000_000}
-    by = decoder(stand)
+    record_decoder = decoder(schema_server)
     for number in [*range(1, 7), 6, 1]:
-        stand.has(number, long)
-        assert read(by, framed(number, long, FIRST)).text == "one text"
-    asked = [path.rsplit("/", 1)[1] for path in stand.asked]
+        schema_server.has(number, long)
+        assert decode_document(record_decoder, framed(number, long, FIRST)).text == "one text"
+    asked = [path.rsplit("/", 1)[1] for path in schema_server.asked]
     assert asked == ["1", "2", "3", "4", "5", "6", "1"]
-    assert len(by._registry._readers) < 6  # type: ignore[union-attr]
-    assert by._registry._cached_bytes < 6 << 20  # type: ignore[union-attr]
+    assert len(record_decoder._registry._readers) < 6  # type: ignore[union-attr]
+    assert record_decoder._registry._cached_bytes < 6 << 20  # type: ignore[union-attr]
 
 
-def test_what_a_schema_refers_to_counts_as_its_own(stand: SchemaServer) -> None:
+def test_referenced_schemas_count_towards_the_size_limit(schema_server: SchemaServer) -> None:
     word, page = record("Word", body="string"), record("Doc", page="Word")
     word["doc"] = page["doc"] = "x" * 600_000
-    stand.has(90, word, "word")
-    stand.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
-    found = refused(decoder(stand), struct.pack(">bI", 0, 9) + b"\x06abc")
+    schema_server.has(90, word, "word")
+    schema_server.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
+    found = decode_dead_letter(decoder(schema_server), struct.pack(">bI", 0, 9) + b"\x06abc")
     assert (found.error_class, "including the schemas it references" in found.message) == (
         "BadSchema",
         True,
     )
 
 
-def test_without_a_frame_or_of_another_type(stand: SchemaServer) -> None:
-    stand.has(7, 'syntax = "proto3";', schemaType="PROTOBUF")
-    by = decoder(stand)
-    assert refused(by, b'{"body": "a"}').error_class == "NotFramed"
-    assert refused(by, framed(7, PAGE, FIRST)).error_class == "NotAvro"
+def test_values_without_a_frame_or_of_another_type_are_refused(schema_server: SchemaServer) -> None:
+    schema_server.has(7, 'syntax = "proto3";', schemaType="PROTOBUF")
+    record_decoder = decoder(schema_server)
+    assert decode_dead_letter(record_decoder, b'{"body": "a"}').error_class == "NotFramed"
+    assert decode_dead_letter(record_decoder, framed(7, PAGE, FIRST)).error_class == "NotAvro"
 
 
-def test_the_address_is_needed() -> None:
+def test_the_registry_address_is_required() -> None:
     with pytest.raises(ConfigurationError, match="STREAM_DEDUP_REGISTRY_URL"):
         Decoder(load_settings({"value_format": "avro"}, environ={}))
 
 
-# -- schemas that are anybody's text
+# -- untrusted schemas
 
 TEXT = b"\x0asmall"
 
 
-def having(stand: SchemaServer, schema: Any, body: bytes, **others: Any) -> bytes:
-    stand.has(7, schema, **others)
+def add_schema_and_frame(
+    schema_server: SchemaServer, schema: Any, body: bytes, **others: Any
+) -> bytes:
+    schema_server.has(7, schema, **others)
     return struct.pack(">bI", 0, 7) + body
 
 
@@ -229,9 +238,12 @@ def doubled(count: int, **inner: Any) -> list[Any]:
     ],
     ids=["a chain", "a hub", "two of two of two", "many fields"],
 )
-def test_a_schema_of_many_types_is_read(stand: SchemaServer, kinds: list[Any]) -> None:
+def test_a_schema_of_many_types_is_read(schema_server: SchemaServer, kinds: list[Any]) -> None:
     assert (
-        read(decoder(stand, text_field="text"), having(stand, page_of(*kinds), TEXT + b"\0")).text
+        decode_document(
+            decoder(schema_server, text_field="text"),
+            add_schema_and_frame(schema_server, page_of(*kinds), TEXT + b"\0"),
+        ).text
         == "small"
     )
 
@@ -265,26 +277,33 @@ def list_of(items: Any) -> Any:
     ],
     ids=lambda found: found[:30] if isinstance(found, str) else "",
 )
-def test_a_schema_without_bounds_is_refused(stand: SchemaServer, schema: Any, why: str) -> None:
-    found = refused(decoder(stand, text_field="text"), having(stand, schema, TEXT + b"\0"))
+def test_a_schema_without_bounds_is_refused(
+    schema_server: SchemaServer, schema: Any, why: str
+) -> None:
+    found = decode_dead_letter(
+        decoder(schema_server, text_field="text"),
+        add_schema_and_frame(schema_server, schema, TEXT + b"\0"),
+    )
     assert found.stage == "decode"
     assert why in found.message or (not schema and found.stage == "decode")
 
 
-def test_a_value_that_is_nested_deep_costs_nobody_but_itself(stand: SchemaServer) -> None:
-    by = decoder(stand, text_field="text")
-    value = having(stand, page_of(*chained(TYPES_MAX - 1, by_union=True)), TEXT)
+def test_a_deeply_nested_value_alone_is_a_dead_letter(schema_server: SchemaServer) -> None:
+    record_decoder = decoder(schema_server, text_field="text")
+    value = add_schema_and_frame(
+        schema_server, page_of(*chained(TYPES_MAX - 1, by_union=True)), TEXT
+    )
     deep = (
         value
         + struct.pack("<H", 0x80 | (2 * (TYPES_MAX - 1)) & 0x7F | (2 * (TYPES_MAX - 1)) >> 7 << 8)
         + b"\x02" * TYPES_MAX
     )
-    assert refused(by, deep).error_class == "RecursionError"
-    assert read(by, value + b"\0").text == "small"
+    assert decode_dead_letter(record_decoder, deep).error_class == "RecursionError"
+    assert decode_document(record_decoder, value + b"\0").text == "small"
 
 
-def test_what_is_done_with_a_schema_grows_with_its_text_and_not_faster() -> None:
-    """Python's calls are counted: twice the types, twice the work, and some."""
+def test_the_work_for_a_schema_grows_no_faster_than_its_text() -> None:
+    """Twice the types take at most 2.5 times the Python calls."""
 
     def calls(kinds: list[Any]) -> int:
         count = 0
@@ -305,29 +324,33 @@ def test_what_is_done_with_a_schema_grows_with_its_text_and_not_faster() -> None
         assert calls(kinds(400)) < 2.5 * calls(kinds(200))
 
 
-def test_a_decimal_is_not_worked_out(stand: SchemaServer) -> None:
-    """To write one of a megabyte in digits takes minutes, and nothing of the filter reads it."""
+def test_a_decimal_is_kept_as_bytes(schema_server: SchemaServer) -> None:
+    """Converting a decimal of a megabyte takes minutes, and the filter does not read it."""
     price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
-    by = decoder(stand, text_field="text")
-    value = having(stand, record("Page", text="string", price=price), TEXT + b"\x04\x01\x02")
-    assert by._registry is not None
-    assert by._registry.read_value(value) == {"text": "small", "price": b"\x01\x02"}
+    record_decoder = decoder(schema_server, text_field="text")
+    value = add_schema_and_frame(
+        schema_server, record("Page", text="string", price=price), TEXT + b"\x04\x01\x02"
+    )
+    assert record_decoder._registry is not None
+    assert record_decoder._registry.read_value(value) == {"text": "small", "price": b"\x01\x02"}
 
 
-def test_a_union_of_types_that_are_referred_to_is_read(stand: SchemaServer) -> None:
-    stand.has(90, record("Page", text="string"), "page")
-    stand.has(91, record("Note", text="string", n="int"), "note")
+def test_a_union_of_types_that_are_referred_to_is_read(schema_server: SchemaServer) -> None:
+    schema_server.has(90, record("Page", text="string"), "page")
+    schema_server.has(91, record("Note", text="string", n="int"), "note")
     references = [
         {"name": name, "subject": name.lower(), "version": 1} for name in ("Page", "Note")
     ]
-    by = decoder(stand, text_field="text")
-    value = having(stand, ["Page", "Note"], b"\0" + TEXT, references=references)
-    assert read(by, value).text == "small"
-    assert read(by, value[:5] + b"\x02" + TEXT + b"\x04").text == "small"
+    record_decoder = decoder(schema_server, text_field="text")
+    value = add_schema_and_frame(
+        schema_server, ["Page", "Note"], b"\0" + TEXT, references=references
+    )
+    assert decode_document(record_decoder, value).text == "small"
+    assert decode_document(record_decoder, value[:5] + b"\x02" + TEXT + b"\x04").text == "small"
 
 
-def any_kind(rng: random.Random, names: list[str], depth: int = 0) -> Any:
-    """Return a type, or what looks like one; `names` are those of the types before it."""
+def random_type(rng: random.Random, names: list[str], depth: int = 0) -> Any:
+    """Return a random type, valid or not; `names` contains the names of earlier types."""
 
     def name() -> str:
         names.append(f"N{len(names)}")
@@ -340,11 +363,11 @@ def any_kind(rng: random.Random, names: list[str], depth: int = 0) -> Any:
         case 2:
             return rng.choice(names or primitives)
         case 3:
-            return {"type": "array", "items": any_kind(rng, names, depth + 1)}
+            return {"type": "array", "items": random_type(rng, names, depth + 1)}
         case 4:
-            return {"type": "map", "values": any_kind(rng, names, depth + 1)}
+            return {"type": "map", "values": random_type(rng, names, depth + 1)}
         case 5:
-            return [any_kind(rng, names, depth + 1) for _ in range(rng.randrange(4))]
+            return [random_type(rng, names, depth + 1) for _ in range(rng.randrange(4))]
         case 6:
             return {
                 "type": "fixed",
@@ -368,23 +391,26 @@ def any_kind(rng: random.Random, names: list[str], depth: int = 0) -> Any:
                 "scale": 2,
             }
         case _:
-            own = name()
+            type_name = name()
             fields = {
-                f"f{number}": any_kind(rng, names, depth + 1) for number in range(rng.randrange(5))
+                f"f{number}": random_type(rng, names, depth + 1)
+                for number in range(rng.randrange(5))
             }
-            return record(own, **fields) | {"type": rng.choice(["record", "error"])}
+            return record(type_name, **fields) | {"type": rng.choice(["record", "error"])}
 
 
 def test_any_schema_is_read_or_refused_and_so_is_any_value(
-    stand: SchemaServer, caplog: pytest.LogCaptureFixture
+    schema_server: SchemaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    by = decoder(stand, text_field="text")
+    record_decoder = decoder(schema_server, text_field="text")
     kinds = set()
     for number in range(300):
-        stand.has(number, page_of(any_kind(rng, [])) if rng.random() < 0.8 else any_kind(rng, []))
+        schema_server.has(
+            number, page_of(random_type(rng, [])) if rng.random() < 0.8 else random_type(rng, [])
+        )
         for body in (
             rng.randbytes(rng.choice((1, 5, 40, 400))),
             TEXT + b"\2" * 300,
@@ -392,7 +418,9 @@ def test_any_schema_is_read_or_refused_and_so_is_any_value(
         ):
             kinds.add(
                 getattr(
-                    by.decode(message(struct.pack(">bI", 0, number) + body)), "error_class", "read"
+                    record_decoder.decode(message(struct.pack(">bI", 0, number) + body)),
+                    "error_class",
+                    "read",
                 )
             )
     assert {"read", "BadSchema"} < kinds

@@ -1,4 +1,4 @@
-"""Processes for what strangers wrote: they see no password, and the kernel bounds them."""
+"""Child processes for untrusted pages: they see no secrets, and the kernel limits them."""
 
 from __future__ import annotations
 
@@ -30,50 +30,50 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="prlimit and /proc ar
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Collect what is seen of each child when it has just started."""
+    """Collect the environment and the limits of each child right after its start."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     found: list[dict[str, Any]] = []
 
-    class Seen(subprocess.Popen[bytes]):
+    class RecordingPopen(subprocess.Popen[bytes]):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             found.append(
                 {"child": self, "environment": dict(options["env"])}
-            )  # what has ended shows none in /proc
+            )  # /proc shows none of an ended process
 
         def wait(self, timeout: float | None = None) -> int:
-            look(found)
+            read_limits(found)
             return super().wait(timeout)
 
-    monkeypatch.setattr(subprocess, "Popen", Seen)
+    monkeypatch.setattr(subprocess, "Popen", RecordingPopen)
     return found
 
 
-def look(found: list[dict[str, Any]]) -> None:
-    for one in found:
-        if "limits" not in one and one["child"].returncode is None:
-            limits = (resource.RLIMIT_AS, resource.RLIMIT_CORE, resource.RLIMIT_CPU)
-            one["limits"] = [resource.prlimit(one["child"].pid, limit) for limit in limits]
+def read_limits(found: list[dict[str, Any]]) -> None:
+    for child in found:
+        if "limits" not in child and child["child"].returncode is None:
+            limit_kinds = (resource.RLIMIT_AS, resource.RLIMIT_CORE, resource.RLIMIT_CPU)
+            child["limits"] = [resource.prlimit(child["child"].pid, limit) for limit in limit_kinds]
 
 
 @LINUX
-def test_a_child_has_nothing_of_ours_and_bounds(started: list[dict[str, Any]]) -> None:
+def test_a_child_gets_no_secrets_and_has_resource_limits(started: list[dict[str, Any]]) -> None:
     extractor = Extractor()
     assert extractor.extract("<p>some words</p>") == Page("some words")
-    look(started)
+    read_limits(started)
     extractor.close()
     expected = [{"PYTHONPATH": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"}]
-    assert [one["environment"] for one in started] == expected
-    (of_extractor,) = (one["limits"] for one in started)
+    assert [child["environment"] for child in started] == expected
+    (extractor_limits,) = (child["limits"] for child in started)
     any_time = resource.getrlimit(resource.RLIMIT_CPU)  # each page has a timer of its own
-    assert of_extractor == [(2 << 30, 2 << 30), (0, 0), any_time]
+    assert extractor_limits == [(2 << 30, 2 << 30), (0, 0), any_time]
 
 
 @LINUX
-def test_a_child_that_takes_more_memory_than_it_may_is_ended() -> None:
-    program = "import sys; sys.stdin.read(); bytearray(1 << 30)"  # it begins when its limit is set
+def test_a_child_above_its_memory_limit_is_ended() -> None:
+    program = "import sys; sys.stdin.read(); bytearray(1 << 30)"  # waits for its limit
     hungry = start_child(
         [sys.executable, "-c", program], 512 << 20, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -81,20 +81,20 @@ def test_a_child_that_takes_more_memory_than_it_may_is_ended() -> None:
     assert hungry.returncode == 1
 
 
-def test_an_extractor_that_cannot_be_started_is_no_fault_of_the_page(
+def test_an_extractor_that_cannot_start_raises_and_the_page_is_read_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    by = Decoder(load_settings({"text_is": "html"}, environ={}))
+    decoder = Decoder(load_settings({"text_is": "html"}, environ={}))
     page = Message("documents", 0, 0, None, b"<p>some words</p>", None, [])
 
-    def no_more(*_: Any, **__: Any) -> None:
+    def fail_to_start(*_: Any, **__: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "Popen", no_more)
+        patched.setattr(subprocess, "Popen", fail_to_start)
         with pytest.raises(ExtractorAwayError, match="the records wait"):
-            by.decode(page)
-    found = by.decode(page)
+            decoder.decode(page)
+    found = decoder.decode(page)
     assert isinstance(found, DecodedDocument)
     assert found.text == "some words"
 
@@ -104,21 +104,21 @@ def test_an_extractor_that_cannot_be_started_is_no_fault_of_the_page(
 
 @pytest.fixture
 def extractor() -> Iterator[Extractor]:
-    one = Extractor()
-    yield one
-    one.close()
+    page_extractor = Extractor()
+    yield page_extractor
+    page_extractor.close()
 
 
-def extracted_by(program: str) -> Page | DeadLetter:
-    """Return what becomes of a page where a program takes the place of the extractor's own."""
+def extract_with(program: str) -> Page | DeadLetter:
+    """Return what a page becomes when `program` replaces the extractor's own."""
     extractor = Extractor(command=(sys.executable, "-c", program))
     found = extractor.extract("<p>page</p>")
     extractor.close()
     return found
 
 
-def test_a_page_for_which_there_was_no_memory_is_retracted() -> None:
-    found = extracted_by(
+def test_a_page_without_enough_memory_is_a_timed_dead_letter() -> None:
+    found = extract_with(
         r"import sys; sys.stdin.buffer.read(8); sys.stdout.buffer.write(b'\1\0\0\0\x0bMemoryError')"
     )
     assert found == DeadLetter(
@@ -138,15 +138,15 @@ def test_a_page_that_ends_the_process_is_tried_twice_unless_it_used_its_time_up(
     tmp_path: Path, end: str, starts: int
 ) -> None:
     log = tmp_path / "starts"
-    found = extracted_by(f"import os, signal, sys; open({str(log)!r}, 'a').write('x'); {end}")
+    found = extract_with(f"import os, signal, sys; open({str(log)!r}, 'a').write('x'); {end}")
     assert isinstance(found, DeadLetter)
     assert log.read_text() == "x" * starts
 
 
-def test_a_page_that_the_process_does_not_read_is_a_failure_and_no_error(
+def test_a_page_is_a_dead_letter_when_the_child_ends_before_reading_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It ended before the page was written, which cannot be flushed."""
+    """The page cannot be flushed to a child that has ended."""
 
     def start(*args: Any, **pipes: Any) -> Any:
         child = start_child(*args, **pipes)
@@ -154,7 +154,7 @@ def test_a_page_that_the_process_does_not_read_is_a_failure_and_no_error(
         return child
 
     monkeypatch.setattr(html, "start_child", start)
-    assert isinstance(extracted_by(""), DeadLetter)
+    assert isinstance(extract_with(""), DeadLetter)
 
 
 # The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
@@ -162,8 +162,7 @@ HANGS = "<div>" * 100_000 + "text"
 
 
 def test_any_bytes_are_a_page(extractor: Extractor) -> None:
-    """Where no main content is found, all that is visible counts; nothing raises, whatever the page
-    is."""
+    """A page without main content yields its visible text; no page raises."""
     found = extractor.extract(
         "<html><body><nav><a href='/'>Only a menu</a></nav><script>x()</script></body></html>"
     )
@@ -172,9 +171,9 @@ def test_any_bytes_are_a_page(extractor: Extractor) -> None:
         assert isinstance(extractor.extract(page), Page)
 
 
-def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
-    """The kernel ends the process that uses up its time; the page is a dead letter, and remembered
-    as one."""
+def test_a_hung_page_is_given_up_and_the_next_page_is_read() -> None:
+    """The kernel ends the child after its CPU time; the page is a dead letter and not tried
+    again."""
     decoder = Decoder(load_settings({"text_is": "html"}, environ={}))
     decoder._extractor = extractor = Extractor(cpu_seconds=0.3)
     before = extractor.extract("<p>before</p>")
@@ -194,13 +193,15 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
     assert child.returncode == -signal.SIGPROF
     working = extractor._child
     assert isinstance(extractor.extract(HANGS), DeadLetter)
-    assert extractor._child is working  # nobody was asked
+    assert extractor._child is working  # it was not sent the page
     extractor.close()
     assert Extractor()._command[-1] == "2"
 
 
-def test_a_missing_extractor_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra the worker does not start, and says what to install."""
+def test_a_missing_extractor_is_reported_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the extra the worker does not start, and the error says what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
 
     with pytest.raises(ConfigurationError, match=re.escape(install_command("html"))):

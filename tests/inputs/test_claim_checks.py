@@ -1,5 +1,5 @@
-"""Texts that lie elsewhere: a server of the test's own does what servers do; the fetcher says what
-is there, missing, away."""
+"""Texts that are stored elsewhere: the fetcher returns them, or says that one is missing or
+away."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ LIMITS = FetchLimits(at_once=8, text_bytes=100 * KB, attempt_seconds=5.0)
 BOMB = gzip.compress(bytes(200 << 20), 9)
 
 
-def fetcher(where: str, limits: FetchLimits = LIMITS) -> TextFetcher:
-    return TextFetcher(parse_prefixes(where), limits)
+def fetcher(prefixes: str, fetch_limits: FetchLimits = LIMITS) -> TextFetcher:
+    return TextFetcher(parse_prefixes(prefixes), fetch_limits)
 
 
-def address_of(by: TextFetcher, written: str) -> TextAddress:
-    found = by.check(written)
+def address_of(text_fetcher: TextFetcher, written: str) -> TextAddress:
+    found = text_fetcher.check(written)
     assert isinstance(found, TextAddress), found
     return found
 
 
-def fetch(by: TextFetcher, written: str) -> Fetched:
-    return by.fetch_one(address_of(by, written))
+def fetch(text_fetcher: TextFetcher, written: str) -> Fetched:
+    return text_fetcher.fetch_one(address_of(text_fetcher, written))
 
 
 def letter(found: Fetched) -> tuple[str, str]:
@@ -55,16 +55,18 @@ def letter(found: Fetched) -> tuple[str, str]:
     return found.error_class, found.message
 
 
-def all_of(by: TextFetcher, written: list[str], stretch_bytes: int = 64 * KB) -> list[Fetched]:
-    """Return all of them, as often as that has to be asked for."""
-    addresses = [address_of(by, one) for one in written]
+def fetch_all(
+    text_fetcher: TextFetcher, written: list[str], stretch_bytes: int = 64 * KB
+) -> list[Fetched]:
+    """Return all texts; call `fetch` as often as needed."""
+    addresses = [address_of(text_fetcher, address) for address in written]
     found: list[Fetched] = []
     while len(found) < len(addresses):
-        found += by.fetch(addresses, len(found), stretch_bytes, 2 * stretch_bytes)
+        found += text_fetcher.fetch(addresses, len(found), stretch_bytes, 2 * stretch_bytes)
     return found
 
 
-# -- there
+# -- texts that exist
 
 
 GZIP, ZSTD = gzip.compress, zstandard.compress
@@ -87,30 +89,30 @@ def test_what_is_packed_is_unpacked(pages: Pages, how: str) -> None:
     assert fetch(fetcher(pages.url), pages.url + name) == b"the text"
 
 
-def test_many_are_fetched_at_once_and_come_in_order(pages: Pages) -> None:
+def test_many_texts_are_fetched_concurrently_and_returned_in_order(pages: Pages) -> None:
     pages.delay_seconds = 0.05
     for number in range(40):
         pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
-    found = all_of(fetcher(pages.url), [f"{pages.url}/{number}" for number in range(40)])
+    found = fetch_all(fetcher(pages.url), [f"{pages.url}/{number}" for number in range(40)])
     assert found == [b"text %d" % number for number in range(40)]
     assert pages.at_once_max == LIMITS.at_once
 
 
-def test_one_that_comes_again_much_later_is_read_again(pages: Pages) -> None:
+def test_a_text_requested_again_much_later_is_read_again(pages: Pages) -> None:
     for number in range(8):
         pages.by_path[f"/{number}"] = Reply(b"%d" % number * 50 * KB)
     asked = [0, *range(8), 0, 1]
-    found = all_of(fetcher(pages.url), [f"{pages.url}/{number}" for number in asked])
-    shown = [one[:1] for one in found if isinstance(one, bytes)]
+    found = fetch_all(fetcher(pages.url), [f"{pages.url}/{number}" for number in asked])
+    shown = [text[:1] for text in found if isinstance(text, bytes)]
     assert shown == [b"%d" % number for number in asked]
 
 
-def test_texts_lie_in_memory_and_on_disk_too(tmp_path: Path) -> None:
+def test_texts_are_read_from_memory_and_disk(tmp_path: Path) -> None:
     system = fsspec.filesystem("memory")
     system.pipe_file("/fetched/a.gz", gzip.compress(b"from memory"))
     (tmp_path / "a").write_bytes(b"from disk")
-    by = fetcher(f"memory://fetched,file://{tmp_path}")
-    found = all_of(by, ["memory://fetched/a.gz", f"file://{tmp_path}/a"])
+    text_fetcher = fetcher(f"memory://fetched,file://{tmp_path}")
+    found = fetch_all(text_fetcher, ["memory://fetched/a.gz", f"file://{tmp_path}/a"])
     assert found == [b"from memory", b"from disk"]
 
 
@@ -122,7 +124,7 @@ def moved(address: str) -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind", "says"),
+    ("reply", "kind", "message_part"),
     [
         (Reply(status=404), "NotFound", "does not exist"),
         (Reply(status=410), "Refused", "410"),
@@ -144,19 +146,19 @@ def moved(address: str) -> Reply:
         (Reply(status=301), "Redirected", "more than 5 times"),
     ],
 )
-def test_missing_for_good_is_a_dead_letter_with_the_address(
-    pages: Pages, reply: Reply, kind: str, says: str
+def test_a_text_missing_for_good_is_a_dead_letter_with_the_address(
+    pages: Pages, reply: Reply, kind: str, message_part: str
 ) -> None:
     pages.by_path["/a/b"] = reply
     pages.by_path["/secret"] = Reply(b"secret")
     found, message = letter(fetch(fetcher(pages.url + "/a"), pages.url + "/a/b"))
     assert found == kind
-    assert says in message
+    assert message_part in message
     assert f"{pages.url}/a/b" in message
     assert "secret@" not in message
 
 
-def test_a_redirect_is_followed_on_the_same_host_and_to_no_other_though_that_may_be_read(
+def test_a_redirect_is_followed_only_on_the_same_host(
     pages: Pages,
 ) -> None:
     with serving() as others:
@@ -166,27 +168,27 @@ def test_a_redirect_is_followed_on_the_same_host_and_to_no_other_though_that_may
             "/old": Reply(status=302, headers={"Location": "/new"}),
             "/new": Reply(b"moved"),
         }
-        by = fetcher(f"{pages.url},{others.url}")
-        assert letter(fetch(by, pages.url + "/a"))[0] == "Redirected"
-        assert fetch(by, pages.url + "/old") == b"moved"
+        text_fetcher = fetcher(f"{pages.url},{others.url}")
+        assert letter(fetch(text_fetcher, pages.url + "/a"))[0] == "Redirected"
+        assert fetch(text_fetcher, pages.url + "/old") == b"moved"
         assert others.asked == []
 
 
-def test_an_endless_text_ends_where_it_is_too_large(pages: Pages) -> None:
+def test_an_endless_text_is_too_large(pages: Pages) -> None:
     pages.by_path["/a"] = Reply(worse=pages.endless)
     assert letter(fetch(fetcher(pages.url), pages.url + "/a"))[0] == "TooLarge"
 
 
-def test_403_is_for_good_once_the_origin_has_given_something(pages: Pages) -> None:
+def test_403_is_permanent_once_the_origin_has_served_a_text(pages: Pages) -> None:
     pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(status=403)}
-    by = fetcher(pages.url)
+    text_fetcher = fetcher(pages.url)
     with pytest.raises(TextAwayError, match="check the credentials"):
-        fetch(by, pages.url + "/b")
-    assert fetch(by, pages.url + "/a") == b"text"
-    assert letter(fetch(by, pages.url + "/b"))[0] == "Forbidden"
+        fetch(text_fetcher, pages.url + "/b")
+    assert fetch(text_fetcher, pages.url + "/a") == b"text"
+    assert letter(fetch(text_fetcher, pages.url + "/b"))[0] == "Forbidden"
 
 
-def test_on_a_disk_nothing_leads_out_of_the_prefix(tmp_path: Path) -> None:
+def test_on_disk_no_path_leads_out_of_the_prefix(tmp_path: Path) -> None:
     pages, secret = tmp_path / "pages", tmp_path / "secret"
     pages.mkdir()
     secret.write_bytes(b"secret")
@@ -196,9 +198,9 @@ def test_on_a_disk_nothing_leads_out_of_the_prefix(tmp_path: Path) -> None:
     (pages / "large").write_bytes(bytes(101 * KB))
     (pages / "real").write_bytes(b"text")
     (pages / "in").symlink_to(pages / "real")
-    by = fetcher(f"file://{pages}")
+    text_fetcher = fetcher(f"file://{pages}")
     kinds = {
-        name: letter(fetch(by, f"file://{pages}/{name}"))[0]
+        name: letter(fetch(text_fetcher, f"file://{pages}/{name}"))[0]
         for name in ("out", "folder", "pipe", "large", "none")
     }
     assert kinds == {
@@ -208,23 +210,23 @@ def test_on_a_disk_nothing_leads_out_of_the_prefix(tmp_path: Path) -> None:
         "large": "TooLarge",
         "none": "NotFound",
     }
-    assert fetch(by, f"file://{pages}/in") == b"text"
+    assert fetch(text_fetcher, f"file://{pages}/in") == b"text"
 
 
-def test_an_address_that_may_not_be_read_is_refused_whatever_lies_there(pages: Pages) -> None:
+def test_an_address_outside_the_prefixes_is_refused_without_a_request(pages: Pages) -> None:
     found = fetcher(pages.url + "/a").check(pages.url + "/b")
     assert isinstance(found, DeadLetter)
     assert (found.stage, found.error_class, found.is_timed) == ("fetch", "AddressRefused", False)
     assert pages.asked == []
 
 
-# -- away for now
+# -- temporarily unavailable
 
 CODES = ("503", "429", "401")
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "pattern"),
     [
         *zip(CODES, CODES, strict=True),
         ("half_closed", "is unavailable"),
@@ -232,7 +234,9 @@ CODES = ("503", "429", "401")
         ("slow", "within 0.2 s"),
     ],
 )
-def test_away_for_now_is_tried_again_and_then_told(pages: Pages, name: str, says: str) -> None:
+def test_an_unavailable_text_is_tried_three_times_and_then_raised(
+    pages: Pages, name: str, pattern: str
+) -> None:
     worse: Any = getattr(pages, name, None)
     if name == "slow":
         pages.delay_seconds = 1.0
@@ -240,71 +244,78 @@ def test_away_for_now_is_tried_again_and_then_told(pages: Pages, name: str, says
         b"text" if name == "slow" else b"", int(name) if name.isdecimal() else 200, worse=worse
     )
     pages.by_path["/a?signature=secret"] = reply
-    by = fetcher(pages.url, LIMITS._replace(attempt_seconds=0.2))
-    with pytest.raises(TextAwayError, match=says) as told:
-        fetch(by, pages.url + "/a?signature=secret")
-    assert str(told.value).startswith(f"The text at {pages.url}/a?... ")
-    assert "secret" not in str(told.value)
+    text_fetcher = fetcher(pages.url, LIMITS._replace(attempt_seconds=0.2))
+    with pytest.raises(TextAwayError, match=pattern) as caught:
+        fetch(text_fetcher, pages.url + "/a?signature=secret")
+    assert str(caught.value).startswith(f"The text at {pages.url}/a?... ")
+    assert "secret" not in str(caught.value)
     assert len(pages.asked) == 3
 
 
-def test_a_refused_connection_is_away(pages: Pages) -> None:
-    by = fetcher("http://127.0.0.1:1")
+def test_a_refused_connection_is_unavailable(pages: Pages) -> None:
+    text_fetcher = fetcher("http://127.0.0.1:1")
     with pytest.raises(TextAwayError, match="is unavailable"):
-        fetch(by, "http://127.0.0.1:1/a")
+        fetch(text_fetcher, "http://127.0.0.1:1/a")
 
 
-def test_one_that_comes_at_the_second_attempt_is_there(pages: Pages) -> None:
+def test_a_text_is_returned_at_the_second_attempt(pages: Pages) -> None:
     replies = [Reply(b"text"), Reply(status=500)]
     pages.by_path["/a"] = replies.pop
     assert fetch(fetcher(pages.url), pages.url + "/a") == b"text"
 
 
-def test_those_before_one_that_is_away_come_and_those_behind_it_are_kept(pages: Pages) -> None:
+def test_texts_before_an_unavailable_one_are_returned_and_later_ones_are_kept(pages: Pages) -> None:
     for number in range(6):
         pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
     pages.by_path["/2"] = Reply(status=503)
-    by = fetcher(pages.url)
-    addresses = [address_of(by, f"{pages.url}/{number}") for number in range(6)]
-    assert by.fetch(addresses, 0, 64 * KB, 128 * KB) == [b"text 0", b"text 1"]
+    text_fetcher = fetcher(pages.url)
+    addresses = [address_of(text_fetcher, f"{pages.url}/{number}") for number in range(6)]
+    assert text_fetcher.fetch(addresses, 0, 64 * KB, 128 * KB) == [b"text 0", b"text 1"]
     for _ in range(3):
         with pytest.raises(TextAwayError, match="/2 "):
-            by.fetch(addresses[2:], 0, 64 * KB, 128 * KB)
+            text_fetcher.fetch(addresses[2:], 0, 64 * KB, 128 * KB)
     pages.by_path["/2"] = Reply(b"text 2")
-    found = all_of(by, [f"{pages.url}/{number}" for number in range(2, 6)])
+    found = fetch_all(text_fetcher, [f"{pages.url}/{number}" for number in range(2, 6)])
     assert found == [b"text %d" % number for number in range(2, 6)]
     assert [pages.asked.count(f"/{number}") for number in (0, 1, 3, 4, 5)] == [1] * 5
 
 
-def test_a_store_that_is_away_is_not_asked_for_everything(pages: Pages) -> None:
-    by = fetcher(pages.url)
+def test_an_unavailable_store_is_not_asked_for_every_text(pages: Pages) -> None:
+    text_fetcher = fetcher(pages.url)
     for number in range(100):
         pages.by_path[f"/{number}"] = Reply(status=503)
     with pytest.raises(TextAwayError):
-        by.fetch(
-            [address_of(by, f"{pages.url}/{number}") for number in range(100)], 0, 64 * KB, 128 * KB
+        text_fetcher.fetch(
+            [address_of(text_fetcher, f"{pages.url}/{number}") for number in range(100)],
+            0,
+            64 * KB,
+            128 * KB,
         )
-    wait_until(lambda: not by._running)
+    wait_until(lambda: not text_fetcher._running)
     assert len(set(pages.asked)) <= 2 * LIMITS.at_once
 
 
-def test_whoever_hurries_does_not_wait_and_what_is_not_asked_for_any_more_is_given_up(
+def test_a_hurried_fetch_does_not_wait_and_unrequested_texts_are_given_up(
     pages: Pages,
 ) -> None:
     pages.by_path |= {"/a": Reply(worse=pages.silent), "/b": Reply(b"text")}
-    by = fetcher(pages.url, LIMITS._replace(attempt_seconds=60.0))
+    text_fetcher = fetcher(pages.url, LIMITS._replace(attempt_seconds=60.0))
     began = time.monotonic()
     with pytest.raises(TextAwayError, match="is not fetched yet"):
-        by.fetch(
-            [address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked)
+        text_fetcher.fetch(
+            [address_of(text_fetcher, pages.url + "/a")],
+            0,
+            64 * KB,
+            128 * KB,
+            lambda: bool(pages.asked),
         )
     assert time.monotonic() - began < 10
-    assert fetch(by, pages.url + "/b") == b"text"
-    wait_until(lambda: not by._running)
-    assert (by._found, by._reserved_bytes) == ({}, 0)
+    assert fetch(text_fetcher, pages.url + "/b") == b"text"
+    wait_until(lambda: not text_fetcher._running)
+    assert (text_fetcher._found, text_fetcher._reserved_bytes) == ({}, 0)
 
 
-# -- away for too long
+# -- unavailable for too long
 
 
 class Rounds:
@@ -312,24 +323,24 @@ class Rounds:
 
     def __init__(self, pages: Pages, patience_seconds: float = 600.0, seconds: float = 5.0) -> None:
         self.now = 0.0
-        limits = LIMITS._replace(patience_seconds=patience_seconds, attempt_seconds=seconds)
-        self.by = TextFetcher([pages.url], limits, lambda: self.now)
+        fetch_limits = LIMITS._replace(patience_seconds=patience_seconds, attempt_seconds=seconds)
+        self.text_fetcher = TextFetcher([pages.url], fetch_limits, lambda: self.now)
         self.url = pages.url
 
     def ask(self, path: str, rounds: int) -> tuple[int, Fetched | None]:
-        """Return how many rounds it took until the text or its letter came, and that; each takes
-        half a minute."""
+        """Return the number of rounds until there is a text or a letter, and that; each takes 30
+        s."""
         for number in range(1, rounds + 1):
             try:
-                return number, fetch(self.by, self.url + path)
+                return number, fetch(self.text_fetcher, self.url + path)
             except TextAwayError:
-                wait_until(lambda: self.by._probed is None)
+                wait_until(lambda: self.text_fetcher._probed is None)
                 self.now += 30.0
         return rounds, None
 
 
 @pytest.mark.parametrize("how", few(["401", "429", "503", "silent"]))
-def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(
+def test_a_text_unavailable_while_its_store_serves_others_is_given_up(
     pages: Pages, how: str
 ) -> None:
     worse = pages.silent if how == "silent" else None
@@ -352,9 +363,8 @@ def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(
 
 
 @pytest.mark.thorough
-def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> None:
-    """Not by the time that it was away for, and not because it is the first that is asked for when
-    the store is back."""
+def test_nothing_is_given_up_while_its_store_serves_no_text(pages: Pages) -> None:
+    """Neither a long outage counts nor being the first text requested after it."""
     pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(status=503)}
     rounds = Rounds(pages)
     assert rounds.ask("/b", 50) == (50, None), "it has never answered"
@@ -366,13 +376,16 @@ def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> N
     assert letter(rounds.ask("/b", 10)[1] or b"")[0] == "GivenUp"
 
 
-def test_one_that_takes_longer_than_the_patience_is_given_up_at_once(pages: Pages) -> None:
-    """Three attempts may take longer than the patience, and others come meanwhile."""
+def test_a_text_that_takes_longer_than_the_patience_is_given_up_at_once(pages: Pages) -> None:
+    """Three attempts may take longer than the patience, while other texts arrive."""
     pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(worse=pages.silent)}
-    by = fetcher(pages.url, LIMITS._replace(attempt_seconds=0.2, patience_seconds=0.3))
-    addresses = [address_of(by, pages.url + "/b"), address_of(by, pages.url + "/a")]
+    text_fetcher = fetcher(pages.url, LIMITS._replace(attempt_seconds=0.2, patience_seconds=0.3))
+    addresses = [
+        address_of(text_fetcher, pages.url + "/b"),
+        address_of(text_fetcher, pages.url + "/a"),
+    ]
     until_seconds = time.monotonic() + 20
-    given_up, text = by.fetch(
+    given_up, text = text_fetcher.fetch(
         addresses, 0, 64 * KB, 128 * KB, lambda: time.monotonic() > until_seconds
     )
     assert letter(given_up)[0] == "GivenUp"
@@ -382,7 +395,7 @@ def test_one_that_takes_longer_than_the_patience_is_given_up_at_once(pages: Page
 # -- bounds
 
 
-def test_what_is_held_is_bounded_and_everything_comes_all_the_same(pages: Pages) -> None:
+def test_reserved_memory_is_bounded_and_every_text_is_returned(pages: Pages) -> None:
     sizes = [(number * 7919) % (90 * KB) for number in range(60)]
     for number, size in enumerate(sizes):
         headers = {} if number % 2 else {"Transfer-Encoding": "chunked"}
@@ -394,33 +407,37 @@ def test_what_is_held_is_bounded_and_everything_comes_all_the_same(pages: Pages)
         pages.by_path[f"/{number}"] = Reply(
             body, headers={"Content-Length": "", **headers} if headers else {}
         )
-    by = fetcher(pages.url)
+    text_fetcher = fetcher(pages.url)
     seen: list[int] = []
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(0.0005):
-            seen.append(by._reserved_bytes)
+            seen.append(text_fetcher._reserved_bytes)
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
         try:
-            found = all_of(
-                by, [f"{pages.url}/{number}" for number in range(60)], stretch_bytes=100 * KB
+            found = fetch_all(
+                text_fetcher,
+                [f"{pages.url}/{number}" for number in range(60)],
+                stretch_bytes=100 * KB,
             )
         finally:
             stop.set()
         watching.result()
-    assert [len(one) for one in found if isinstance(one, bytes)] == sizes
+    assert [len(text) for text in found if isinstance(text, bytes)] == sizes
     assert max(seen) <= 2 * 100 * KB + LIMITS.text_bytes
-    assert by._reserved_bytes == 0
+    assert text_fetcher._reserved_bytes == 0
 
 
 @given(st.binary(max_size=3000), st.integers(0, 3000), st.sampled_from([".gz", ".zst"]))
 @settings(max_examples=100, deadline=None)
-def test_unpacking_gives_all_or_says_that_it_is_more(raw: bytes, most: int, suffix: str) -> None:
+def test_unpacking_returns_all_or_none_above_the_limit(
+    raw: bytes, size_max: int, suffix: str
+) -> None:
     packed = gzip.compress(raw) if suffix == ".gz" else zstandard.compress(raw)
-    assert unpack(suffix, packed, most) == (raw if len(raw) <= most else None)
+    assert unpack(suffix, packed, size_max) == (raw if len(raw) <= size_max else None)
 
 
 def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None:
@@ -430,15 +447,15 @@ def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None
     assert letter(fetch(fetcher(pages.url), pages.url + "/a"))[0] == "Damaged"
 
 
-def test_what_is_not_installed_is_said_with_the_remedy() -> None:
+def test_a_missing_library_is_reported_with_the_install_command() -> None:
     with pytest.raises(ConfigurationError, match=re.escape(install_command("gs"))):
         fetcher("gs://crawl")
 
 
-def test_what_a_library_says_is_told_without_the_secret_of_a_signed_address() -> None:
+def test_a_library_s_error_is_reported_without_the_secret_of_an_address() -> None:
     address = address_of(
         fetcher("https://store.example"), "https://store.example/a?signature=secret"
     )
-    for said in (address.url, "url='https://store.example/%61?signature=secret'"):
-        text = stores._printable_reason(address, ValueError(f"it failed: {said}"), "")
+    for mention in (address.url, "url='https://store.example/%61?signature=secret'"):
+        text = stores._printable_reason(address, ValueError(f"it failed: {mention}"), "")
         assert "secret" not in text

@@ -1,5 +1,4 @@
-"""Texts in an S3 store: moto's server speaks S3 over HTTP, and s3fs reads it as it reads any
-other."""
+"""Texts in an S3 store: s3fs reads them over HTTP from moto's server."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from stream_dedup.domain.errors import InputError, TextAwayError
 from stream_dedup.inputs import claim_checks
 from stream_dedup.inputs.claim_checks import FetchLimits, TextFetcher
 from stream_dedup.inputs.sources import find_files, read_documents
-from tests.inputs.test_claim_checks import address_of, all_of, fetch, letter
+from tests.inputs.test_claim_checks import address_of, fetch, fetch_all, letter
 
 LIMITS = FetchLimits(at_once=16, text_bytes=100_000, attempt_seconds=10.0)
 
@@ -54,32 +53,32 @@ def put(url: str, path: str, body: bytes) -> None:
     urllib.request.urlopen(urllib.request.Request(url + path, body, headers, method="PUT")).close()  # noqa: S310 - our own
 
 
-def test_many_texts_come_in_order(store: str) -> None:
+def test_many_texts_are_read_in_order(store: str) -> None:
     for number in range(40):
         put(store, f"/crawl/pages/{number}.gz", gzip.compress(b"text %d" % number))
-    by = TextFetcher(parse_prefixes("s3://crawl/pages"), LIMITS)
-    found = all_of(by, [f"s3://crawl/pages/{number}.gz" for number in range(40)])
+    text_fetcher = TextFetcher(parse_prefixes("s3://crawl/pages"), LIMITS)
+    found = fetch_all(text_fetcher, [f"s3://crawl/pages/{number}.gz" for number in range(40)])
     assert found == [b"text %d" % number for number in range(40)]
 
 
-def test_what_is_impossible_missing_too_large_or_empty(store: str) -> None:
+def test_impossible_missing_large_and_empty_objects_are_distinguished(store: str) -> None:
     put(store, "/crawl/pages/large", bytes(100_001))
     put(store, "/crawl/pages/empty", b"")
     put(store, "/crawl/pages/a%20space%20%C3%BC", b"text")
-    by = TextFetcher(parse_prefixes("s3://crawl,s3://none,s3://not*a*bucket"), LIMITS)
-    assert letter(fetch(by, "s3://not*a*bucket/x"))[0] == "Impossible"
-    assert letter(fetch(by, "s3://crawl/pages/none"))[0] == "NotFound"
-    assert letter(fetch(by, "s3://none/pages/none"))[0] == "NotFound"
-    assert letter(fetch(by, "s3://crawl/pages/large"))[0] == "TooLarge"
-    assert fetch(by, "s3://crawl/pages/empty") == b""
-    assert fetch(by, "s3://crawl/pages/a space ü") == b"text"
+    text_fetcher = TextFetcher(parse_prefixes("s3://crawl,s3://none,s3://not*a*bucket"), LIMITS)
+    assert letter(fetch(text_fetcher, "s3://not*a*bucket/x"))[0] == "Impossible"
+    assert letter(fetch(text_fetcher, "s3://crawl/pages/none"))[0] == "NotFound"
+    assert letter(fetch(text_fetcher, "s3://none/pages/none"))[0] == "NotFound"
+    assert letter(fetch(text_fetcher, "s3://crawl/pages/large"))[0] == "TooLarge"
+    assert fetch(text_fetcher, "s3://crawl/pages/empty") == b""
+    assert fetch(text_fetcher, "s3://crawl/pages/a space ü") == b"text"
 
 
-def test_a_store_that_is_gone_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_store_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
+    text_fetcher = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
     with pytest.raises(TextAwayError, match="is unavailable"):
-        fetch(by, "s3://crawl/pages/0.gz")
+        fetch(text_fetcher, "s3://crawl/pages/0.gz")
 
 
 def test_without_credentials_the_records_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,19 +86,22 @@ def test_without_credentials_the_records_wait(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", "/nowhere")
-    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
+    text_fetcher = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
     with pytest.raises(TextAwayError, match="redentials"):
-        fetch(by, "s3://crawl/pages/0.gz")
+        fetch(text_fetcher, "s3://crawl/pages/0.gz")
 
 
 def test_files_of_documents_are_found_and_read(store: str) -> None:
-    """By a folder, a pattern or one name; what is missing, or a store that does not answer, is a
-    sentence with the address."""
+    """Files are found by a folder, a pattern or one name; a missing file raises with its
+    address."""
     put(store, "/crawl/shards/a.jsonl", b'{"text": "one"}\n{"text": "two"}\n')
     put(store, "/crawl/shards/deep/b.jsonl.gz", gzip.compress(b'{"text": "three"}\n'))
 
     def texts(target: str) -> list[str]:
-        return [(one.fields or {})["text"] for one in read_documents(find_files(target, "auto"))]
+        return [
+            (document.fields or {})["text"]
+            for document in read_documents(find_files(target, "auto"))
+        ]
 
     assert texts("s3://crawl/shards/") == ["one", "two", "three"]
     assert texts("s3://crawl/shards/**/*.gz") == ["three"]
@@ -118,11 +120,13 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class FaultyProxy:
-    """The next answers longer than so many bytes are broken there, each by one of `faults`;
-    `struck` are those that were.
+    """Breaks responses after `after_bytes` bytes, each by the next of `faults`; `struck` contains
+    the faults that were used.
 
-    A shorter one takes no fault, so that whoever asks for something else at this port does not
-    change what a test sees. `cut`: the connection is reset. `half-closed`: nothing more comes, and
+    Shorter responses pass
+    unbroken, so that other
+    requests at this port use
+    no fault. `cut`: the connection is reset. `half-closed`: nothing more comes, and
     what the client sends is still taken. `stalled`: nothing more comes, and the connection stays
     open.
     """
@@ -141,11 +145,11 @@ class FaultyProxy:
     def close(self) -> None:
         """End all connections."""
         with self._lock:
-            ends = [self._listener, *self._open]
-        for one in ends:
+            connections = [self._listener, *self._open]
+        for connection in connections:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _start(self, target: object, *arguments: object) -> None:
         threading.Thread(target=target, args=arguments, daemon=True).start()  # type: ignore[arg-type]
@@ -202,7 +206,7 @@ class FaultyProxy:
 
 @contextmanager
 def breaking(port: int, after_bytes: int) -> Iterator[FaultyProxy]:
-    """Stand in front of a port until the block ends."""
+    """Run a faulty proxy for a port until the block ends."""
     proxy = FaultyProxy(port, after_bytes)
     try:
         yield proxy
@@ -221,54 +225,57 @@ def large(number: int) -> bytes:
     return b"%d of the words of a long page, " % number * 3_000
 
 
-# An attempt that only a busy machine makes slow is no fault, so the limit is short only where it is
-# what ends an attempt.
+# The limit is short only where it must end an attempt: a busy machine can make any attempt slow.
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("fault", "seconds", "says"),
+    ("fault", "seconds", "pattern"),
     [
         ("cut", 20, "is unavailable"),
         ("half-closed", 20, "is unavailable"),
         ("stalled", 3, "within 3 s"),
     ],
 )
-def test_an_answer_that_breaks_comes_whole_at_the_third_attempt_or_is_away_and_never_half_a_text(
-    store: str, proxy: FaultyProxy, fault: Fault, seconds: float, says: str
+def test_a_broken_response_is_read_whole_at_the_third_attempt_or_raises(
+    store: str, proxy: FaultyProxy, fault: Fault, seconds: float, pattern: str
 ) -> None:
     put(store, "/crawl/pages/large", large(1))
-    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(attempt_seconds=seconds))
+    text_fetcher = TextFetcher(
+        parse_prefixes("s3://crawl"), LIMITS._replace(attempt_seconds=seconds)
+    )
     proxy.faults = [fault] * 10  # more than there are attempts
-    with pytest.raises(TextAwayError, match=says):
-        fetch(by, "s3://crawl/pages/large")
+    with pytest.raises(TextAwayError, match=pattern):
+        fetch(text_fetcher, "s3://crawl/pages/large")
     assert fault in proxy.struck
-    assert by._reserved_bytes == 0
+    assert text_fetcher._reserved_bytes == 0
     proxy.faults = [fault] * 2
     proxy.struck.clear()
-    assert fetch(by, "s3://crawl/pages/large") == large(1)
+    assert fetch(text_fetcher, "s3://crawl/pages/large") == large(1)
     assert proxy.struck == [fault] * 2
 
 
 @pytest.mark.thorough
-def test_many_texts_come_in_order_and_bounded_though_answers_break(
+def test_many_texts_are_read_in_order_within_bounds_though_responses_break(
     store: str, proxy: FaultyProxy
 ) -> None:
-    """What broke holds no room: else there would be none after a while."""
+    """A failed attempt releases the bytes that it reserved."""
     for number in range(40):
         put(store, f"/crawl/pages/{number}.large", large(number))
-    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(attempt_seconds=0.5))
-    addresses = [address_of(by, f"s3://crawl/pages/{number}.large") for number in range(40)]
+    text_fetcher = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(attempt_seconds=0.5))
+    addresses = [
+        address_of(text_fetcher, f"s3://crawl/pages/{number}.large") for number in range(40)
+    ]
     found: list[object] = []
     kinds: list[Fault] = ["cut", "half-closed", "stalled"]
-    most = 0
+    reserved_bytes_max = 0
     while len(found) < len(addresses):
         if len(proxy.struck) < 12 and not proxy.faults:
             proxy.faults = [kinds[len(proxy.struck) % 3]]
         try:
-            found += by.fetch(addresses, len(found), 200_000, 400_000)
+            found += text_fetcher.fetch(addresses, len(found), 200_000, 400_000)
         except TextAwayError:
             continue
-        most = max(most, by._reserved_bytes)
+        reserved_bytes_max = max(reserved_bytes_max, text_fetcher._reserved_bytes)
     assert found == [large(number) for number in range(40)]
     assert len(proxy.struck) >= 6
-    assert most <= 400_000 + LIMITS.text_bytes
-    assert by._reserved_bytes == 0
+    assert reserved_bytes_max <= 400_000 + LIMITS.text_bytes
+    assert text_fetcher._reserved_bytes == 0

@@ -1,4 +1,4 @@
-"""From a record's bytes to a text: what each input becomes, and that nothing raises."""
+"""Decoding a record's bytes to a text: what each input becomes; nothing raises."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from stream_dedup.settings.settings import Settings, ValueOrigin
 def decode(
     value: bytes | None, headers: Headers | None = None, key: bytes | None = b"k", **settings: Any
 ) -> Any:
-    """Return what one record is, after it was found to be the same among others."""
+    """Return what one record becomes, and check that it becomes the same in a batch."""
     message = Message("documents", 0, 7, key, value, 1_790_000_000_000, headers or [])
     decoder = Decoder(Settings(**settings))
-    one = decoder.decode(message)
+    outcome = decoder.decode(message)
     empty, skipped = message._replace(value=None), message._replace(value=b"skipped")
     found = decoder.decode_all(Messages.of([message, empty, message, skipped, message]), {3})
-    if isinstance(one, DecodedDocument):
+    if isinstance(outcome, DecodedDocument):
         assert found.places == [0, 2, 4]
         rows = zip(
             found.texts,
@@ -46,12 +46,12 @@ def decode(
             found.titles,
             strict=True,
         )
-        assert [DecodedDocument(*row) for row in rows] == [one] * 3
+        assert [DecodedDocument(*row) for row in rows] == [outcome] * 3
         assert found.outcomes == {1: Reason.TOMBSTONE}
     else:
-        expected = ([], {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one})
+        expected = ([], {0: outcome, 1: Reason.TOMBSTONE, 2: outcome, 4: outcome})
         assert (found.places, found.outcomes) == expected
-    return one
+    return outcome
 
 
 def as_json(value: Any, **settings: Any) -> Any:
@@ -66,7 +66,7 @@ def test_a_raw_value_is_the_text_and_none_is_a_tombstone() -> None:
 
 
 def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
-    """What has a place and nothing else becomes a dead letter that says why."""
+    """A record that has only a position becomes a dead letter with the reason."""
     message = Unreadable("documents", 0, 7, None, None, None, [])
     message.why = "failed CRC32C check"
     letter = Decoder(Settings(value_format="json")).decode(message)
@@ -82,15 +82,14 @@ def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
 def test_a_record_without_its_headers_is_a_dead_letter(
     value: bytes | None, settings: dict[str, Any]
 ) -> None:
-    """Whatever its value would have been, also among others: its headers cannot leave as they
-    came."""
-    one = UnreadableHeaders("documents", 0, 7, b"k", value, 1_790_000_000_000, [])
-    one.why, one.name = "'utf-8' codec can't decode", r"r\xe9f\xe9rent"
+    """Its headers could not be written unchanged, whatever its value is."""
+    record = UnreadableHeaders("documents", 0, 7, b"k", value, 1_790_000_000_000, [])
+    record.why, record.name = "'utf-8' codec can't decode", r"r\xe9f\xe9rent"
     good = Message("documents", 0, 8, b"k", b'{"text": "d29yZHM="}', 1_790_000_000_000, [])
     decoder = Decoder(Settings(**settings))
 
-    letter = decoder.decode(one)
-    found = decoder.decode_all(Messages.of([one, good, one, good]), {2})
+    letter = decoder.decode(record)
+    found = decoder.decode_all(Messages.of([record, good, record, good]), {2})
 
     assert isinstance(letter, DeadLetter)
     assert (letter.stage, letter.error_class) == ("decode", "UnreadableHeaders")
@@ -115,8 +114,8 @@ RUSSIAN = "Совет гавани закрыл {} причал на ремон�
     ids=["raw", "json", "base64"],
 )
 def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -> None:
-    """What is left of it is the digits and the names, which different texts share; some letters
-    lost of one cost nothing."""
+    """Read as UTF-8 it would keep only digits and names, which different texts share; a few lost
+    letters are no problem."""
 
     def record(text: str, encoding: str) -> Message:
         raw = text.encode(encoding)
@@ -137,21 +136,21 @@ def test_a_text_in_another_encoding_is_a_dead_letter(settings: dict[str, Any]) -
             )
         )
         assert found.places == [0]
-        shown = {(one.stage, one.error_class) for one in found.outcomes.values()}
+        shown = {(letter.stage, letter.error_class) for letter in found.outcomes.values()}
         assert shown == {("decode", "OtherEncoding")}
         assert "are not UTF-8" in found.outcomes[1].message
     assert decoder.decode_all(Messages.of([record(RUSSIAN.format("южный"), "utf-8")])).places == [0]
 
 
 def test_bypass_only_where_it_is_allowed() -> None:
-    asks: Headers = [("dedup.bypass", b"true")]
-    assert decode(b"x", asks, allow_bypass=True) is Reason.BYPASS
-    assert decode(b"x", asks).text == "x"
+    bypass_headers: Headers = [("dedup.bypass", b"true")]
+    assert decode(b"x", bypass_headers, allow_bypass=True) is Reason.BYPASS
+    assert decode(b"x", bypass_headers).text == "x"
     assert decode(b"x", [("dedup.bypass", b"no")], allow_bypass=True).text == "x"
 
 
 @pytest.mark.parametrize(
-    ("value", "stage", "error_class", "says"),
+    ("value", "stage", "error_class", "message_part"),
     [
         (b"", "decode", "JSONDecodeError", "not JSON"),
         (b"{", "decode", "JSONDecodeError", "not JSON"),
@@ -168,16 +167,16 @@ def test_bypass_only_where_it_is_allowed() -> None:
     ],
 )
 def test_what_has_no_text_is_a_dead_letter(
-    value: Any, stage: str, error_class: str, says: str
+    value: Any, stage: str, error_class: str, message_part: str
 ) -> None:
     letter = as_json(value)
 
     assert isinstance(letter, DeadLetter)
     assert (stage, error_class) == (letter.stage, letter.error_class)
-    assert says in letter.message
+    assert message_part in letter.message
 
 
-def test_confluents_frame_goes_and_is_never_guessed() -> None:
+def test_confluents_frame_is_removed_and_never_guessed() -> None:
     for schema in (0, 1, 2**31):
         assert (
             decode(
@@ -187,7 +186,7 @@ def test_confluents_frame_goes_and_is_never_guessed() -> None:
         )
     bad = (b"", b"\0\0\0\0", b'{"text":"x"}', b"\1\0\0\0\1{}", b"\0\0\0\0\1{")
     letters = [decode(value, value_format="confluent-json") for value in bad]
-    assert [one.error_class for one in letters] == ["NotFramed"] * 4 + ["JSONDecodeError"]
+    assert [letter.error_class for letter in letters] == ["NotFramed"] * 4 + ["JSONDecodeError"]
 
 
 def test_json_fields() -> None:
@@ -291,12 +290,11 @@ def test_an_empty_id_is_an_absent_one(key: bytes | None, identifier: bytes) -> N
 
 
 def test_odd_ids_fit_the_log_and_stay_distinct() -> None:
-    """Two long ones with one prefix stay two; those with half a surrogate pair have no UTF-8, and
-    are not made one."""
-    one, other = decode(b"x", key=b"k" * 5000).id, decode(b"x", key=b"k" * 5001).id
+    """Two long ids with one prefix stay distinct, and so do ids with half a surrogate pair."""
+    first_id, second_id = decode(b"x", key=b"k" * 5000).id, decode(b"x", key=b"k" * 5001).id
 
-    assert len(one) == len(other) == ID_BYTES_MAX
-    assert one != other
+    assert len(first_id) == len(second_id) == ID_BYTES_MAX
+    assert first_id != second_id
     assert (
         len({as_json(rb'{"text": "a", "id": "\ud8%02x"}' % n, id_field="id").id for n in range(3)})
         == 3
@@ -318,8 +316,8 @@ def test_odd_ids_fit_the_log_and_stay_distinct() -> None:
     ],
 )
 def test_the_quick_parser_agrees_with_the_library(value: bytes) -> None:
-    """Whether msgspec takes a value or leaves it to json, the same comes out, to the type of each
-    number."""
+    """The result equals that of json, down to the type of each number, whether or not msgspec reads
+    it."""
     expected = json.loads(value.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
 
     assert repr(parse_json(value)) == repr(expected)
@@ -329,14 +327,13 @@ def test_the_quick_parser_agrees_with_the_library(value: bytes) -> None:
     "value",
     [b"", b"{", b'{"a": 01}', b'{"a": 1.}', b"[1,]", b'"\x01"', b"\xc2\xa0{}", b"[" * 100_000],
 )
-def test_what_is_no_json_is_none_to_both(value: bytes) -> None:
-    """A value that the quick parser took and json does not would be judged here and a dead letter
-    there."""
+def test_invalid_json_is_refused_by_both_parsers(value: bytes) -> None:
+    """Otherwise a value would be judged on one path and be a dead letter on another."""
     with pytest.raises((ValueError, RecursionError)):
         parse_json(value)
 
 
-# -- each preset eats a record in its crawler's own format
+# -- each preset reads a record of its crawler
 
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -353,9 +350,8 @@ def decode_sample(name: str, **settings: str) -> DecodedDocument:
     return found
 
 
-def test_nutch() -> None:
-    """Every field is an array; its dates are no dates that can be read, so the record's own time
-    counts."""
+def test_the_nutch_preset_reads_its_records() -> None:
+    """Every field is an array, and the dates are unreadable, so the record's timestamp is used."""
     found = decode_sample("nutch.json", input_preset="nutch")
 
     assert found.text.startswith("Der Brückenbau beginnt im März Die Stadt")
@@ -375,7 +371,9 @@ def test_nutch() -> None:
         ("ache.json", {"input_preset": "ache"}, FETCHED_MS),
     ],
 )
-def test_pages(name: str, settings: dict[str, str], time_ms: int) -> None:
+def test_the_page_presets_read_their_records(
+    name: str, settings: dict[str, str], time_ms: int
+) -> None:
     found = decode_sample(name, **settings)
 
     assert found.text.split("\n")[0] == "Der Brückenbau beginnt im März"
@@ -403,8 +401,8 @@ def test_explicit_settings_win_and_the_preset_is_an_origin(tmp_path: Path) -> No
 
 
 def test_a_preset_is_named_where_it_does_not_fit() -> None:
-    """What contradicts a preset is said with its name; a name that is none has the nearest beside
-    it."""
+    """A contradiction is reported with the preset's name, an unknown preset with the nearest
+    name."""
     with pytest.raises(
         ConfigurationError, match=r"nutch is 'content', but needs STREAM_DEDUP_VALUE_FORMAT=json"
     ):
@@ -413,7 +411,7 @@ def test_a_preset_is_named_where_it_does_not_fit() -> None:
         load_settings({"input_preset": "nutsch"}, environ={})
 
 
-def test_presets_hold_settings() -> None:
+def test_presets_contain_only_valid_settings() -> None:
     for name, values in PRESETS.items():
         settings = load_settings({"input_preset": name}, environ={})
         assert {field: getattr(settings, field) for field in values} == dict(values)

@@ -1,5 +1,4 @@
-"""Records that name the address of their text: what each becomes, whatever stands there and
-whatever lies there."""
+"""Records that contain the address of their text: what each of them becomes."""
 
 from __future__ import annotations
 
@@ -54,7 +53,12 @@ def text_of(found: Any) -> str:
 
 IN_FIELD = {"value_format": "json", "text_at": "page.uri", "id_field": "id"}
 IN_HEADER = {"text_at": "header:text-uri"}
-UNNAMED: list[dict[str, Any]] = [{}, {"page": None}, {"page": {"uri": None}}, {"page": {"uri": ""}}]
+WITHOUT_ADDRESS: list[dict[str, Any]] = [
+    {},
+    {"page": None},
+    {"page": {"uri": None}},
+    {"page": {"uri": ""}},
+]
 NOT_AN_ADDRESS = ("field", "NotAnAddress")
 GREETING = "Grüße aus dem Süden, wo lange Sätze stehen."
 HTML = f"<html><head><meta charset=cp1252></head><body><p>{GREETING}</p></body></html>"
@@ -65,8 +69,8 @@ HTML = f"<html><head><meta charset=cp1252></head><body><p>{GREETING}</p></body><
     [
         (IN_FIELD, {"page": {"uri": "URL/a"}, "text": "not this"}, [], "the text"),
         (IN_FIELD, {"page": [{"uri": ["URL/a"]}], "id": "key"}, [], "the text"),
-        *((IN_FIELD, {"text": "inside", **named}, [], "inside") for named in UNNAMED),
-        *((IN_FIELD, named, [], ("field", "MissingField")) for named in UNNAMED),
+        *((IN_FIELD, {"text": "inside", **fields}, [], "inside") for fields in WITHOUT_ADDRESS),
+        *((IN_FIELD, fields, [], ("field", "MissingField")) for fields in WITHOUT_ADDRESS),
         *(
             (IN_FIELD, {"page": {"uri": uri}, "text": "in"}, [], NOT_AN_ADDRESS)
             for uri in (7, ["a", "b"], {"a": 1}, True)
@@ -83,20 +87,20 @@ HTML = f"<html><head><meta charset=cp1252></head><body><p>{GREETING}</p></body><
         (IN_HEADER, b"inside", [("text-uri", b"\xff")], NOT_AN_ADDRESS),
     ],
 )
-def test_a_record_s_text_is_what_lies_at_its_address(
+def test_the_text_of_a_record_is_read_from_its_address(
     pages: Pages, given: dict[str, str], value: Any, headers: Headers, expected: Any
 ) -> None:
-    """In a field, or in the last header of that name; without an address it is inside. Only what
-    has one is asked for."""
+    """The address is in a field or in the last header of that name; without one the text is
+    inline."""
     pages.by_path |= {
         "/page": Reply(gzip.compress(HTML.encode("cp1252"))),
         "/b64": Reply(base64.b64encode(b"packed twice")),
     }
     url = pages.url.encode()
-    one = message(value, [(name, raw and raw.replace(b"URL", url)) for name, raw in headers])
-    one = one._replace(value=one.value and one.value.replace(b"URL", url))
+    record = message(value, [(name, raw and raw.replace(b"URL", url)) for name, raw in headers])
+    record = record._replace(value=record.value and record.value.replace(b"URL", url))
 
-    found = Decoder(load_settings({"text_prefixes": pages.url, **given}, environ={})).decode(one)
+    found = Decoder(load_settings({"text_prefixes": pages.url, **given}, environ={})).decode(record)
 
     if isinstance(expected, tuple):
         assert isinstance(found, DeadLetter), found
@@ -109,13 +113,13 @@ def test_a_record_s_text_is_what_lies_at_its_address(
     assert bool(pages.asked) == ("URL/" in f"{value}{headers}")
 
 
-def test_a_text_that_is_away_raises(pages: Pages) -> None:
+def test_an_unavailable_text_raises(pages: Pages) -> None:
     pages.by_path["/away"] = Reply(status=503)
     with pytest.raises(TextAwayError):
         decoder(pages).decode(message({"page": {"uri": pages.url + "/away"}}))
 
 
-def test_only_what_has_an_address_that_may_be_read_is_fetched(pages: Pages) -> None:
+def test_only_allowed_addresses_are_fetched(pages: Pages) -> None:
     values: list[Any] = [
         {"page": {"uri": pages.url + "/a"}},
         {"text": "inside"},
@@ -125,14 +129,16 @@ def test_only_what_has_an_address_that_may_be_read_is_fetched(pages: Pages) -> N
         {"page": {"uri": pages.url + "/skipped"}},
         {"page": {"uri": pages.url + "/b"}},
     ]
-    by = decoder(pages)
-    messages = Messages.of([message(one)._replace(offset=at) for at, one in enumerate(values)])
-    addresses = by.addresses(messages, {5})
-    assert {place: one.path for place, one in addresses.items()} == {0: "/a", 6: "/b"}
+    record_decoder = decoder(pages)
+    messages = Messages.of(
+        [message(value)._replace(offset=offset) for offset, value in enumerate(values)]
+    )
+    addresses = record_decoder.addresses(messages, {5})
+    assert {place: address.path for place, address in addresses.items()} == {0: "/a", 6: "/b"}
     missing = DeadLetter("fetch", "NotFound", "is not there", is_timed=True)
-    found = by.decode_all(messages, {5}, {0: b"fetched", 6: missing})
+    found = record_decoder.decode_all(messages, {5}, {0: b"fetched", 6: missing})
     assert (found.places, found.texts) == ([0, 1], ["fetched", "inside"])
-    shown = {place: getattr(one, "stage", one) for place, one in found.outcomes.items()}
+    shown = {place: getattr(outcome, "stage", outcome) for place, outcome in found.outcomes.items()}
     assert shown == {2: Reason.TOMBSTONE, 3: "decode", 4: "fetch", 6: "fetch"}
     assert pages.asked == []
 
@@ -146,48 +152,57 @@ def test_only_what_has_an_address_that_may_be_read_is_fetched(pages: Pages) -> N
     ],
     ids=["raw, a header", "json, a header", "json, a field"],
 )
-def test_a_batch_of_both_kinds_is_decoded_as_one_by_one(
+def test_a_batch_with_and_without_addresses_decodes_as_record_by_record(
     pages: Pages, given: dict[str, str], inside: bytes
 ) -> None:
-    """Values that hold a text and name an address too have theirs fetched, whatever quick way there
-    is for those around."""
-    by = Decoder(load_settings({**given, "text_prefixes": pages.url}, environ={}))
+    """A value with both a text and an address has its text fetched, also within a batch."""
+    record_decoder = Decoder(load_settings({**given, "text_prefixes": pages.url}, environ={}))
     is_header = given["text_at"].startswith("header:")
-    named = (
+    with_address = (
         inside if is_header else json.dumps({"text": "not this", "uri": f"{pages.url}/a"}).encode()
     )
     headers: Headers = [("text-uri", f"{pages.url}/a".encode())] if is_header else []
-    kinds = [(inside, []), (named, headers), (None, headers), (inside, []), (named, headers)]
-    messages = Messages.of([message(*one)._replace(offset=at) for at, one in enumerate(kinds)])
-    addresses = by.addresses(messages)
+    kinds = [
+        (inside, []),
+        (with_address, headers),
+        (None, headers),
+        (inside, []),
+        (with_address, headers),
+    ]
+    messages = Messages.of(
+        [message(*record)._replace(offset=offset) for offset, record in enumerate(kinds)]
+    )
+    addresses = record_decoder.addresses(messages)
     assert [*addresses] == [1, 4]
     fetched = dict(
         zip(
             addresses,
-            by.fetch([*addresses.values()], 0, 1 << 20, 1 << 20, lambda: False),
+            record_decoder.fetch([*addresses.values()], 0, 1 << 20, 1 << 20, lambda: False),
             strict=True,
         )
     )
-    found = by.decode_all(messages, fetched=fetched)
+    found = record_decoder.decode_all(messages, fetched=fetched)
     expected = ([0, 1, 3, 4], ["inside", "the text", "inside", "the text"])
     assert (found.places, found.texts) == expected
-    assert found.texts == [text_of(by.decode(messages[place])) for place in found.places]
+    assert found.texts == [
+        text_of(record_decoder.decode(messages[place])) for place in found.places
+    ]
     assert found.outcomes == {2: Reason.TOMBSTONE}
 
 
-def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
+def test_without_fetching_the_letter_says_so_and_the_id_is_read(pages: Pages) -> None:
     record = message({"page": {"uri": pages.url + "/a?secret"}, "id": "one"})
-    by = Decoder(settings_for(pages), fetches=False)
-    found = by.decode(record)
+    record_decoder = Decoder(settings_for(pages), fetches=False)
+    found = record_decoder.decode(record)
     assert isinstance(found, DeadLetter)
     assert found.message == f"The text is stored at {pages.url}/a?..., but is not fetched here."
-    assert by.id_of(record) == ids_of(settings_for(pages))(record) == b"one"
-    assert by.id_of(message(b"{")) == b"key"
+    assert record_decoder.id_of(record) == ids_of(settings_for(pages))(record) == b"one"
+    assert record_decoder.id_of(message(b"{")) == b"key"
     assert pages.asked == []
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "pattern"),
     [
         ({"text_at": "uri", "text_prefixes": "s3://a"}, "VALUE_FORMAT=json"),
         ({"text_at": "header:", "text_prefixes": "s3://a"}, "must name a header"),
@@ -200,8 +215,8 @@ def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
         ({"text_bytes": "10"}, "at least"),
     ],
 )
-def test_settings_that_cannot_be_are_told_with_the_remedy(given: dict[str, str], says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says):
+def test_invalid_settings_are_refused_with_the_remedy(given: dict[str, str], pattern: str) -> None:
+    with pytest.raises(ConfigurationError, match=pattern):
         load_settings(given, environ={})
 
 
@@ -213,9 +228,9 @@ def test_vectors_are_not_fetched(pages: Pages) -> None:
 def test_workers_of_one_log_read_texts_at_the_same_place(pages: Pages) -> None:
     with_address = settings_for(pages)
     without = load_settings({"value_format": "json", "id_field": "id"}, environ={})
-    assert "text_at" not in reading_of(without)  # as logs say that are older than the setting
+    assert "text_at" not in reading_of(without)  # as in logs older than the setting
     assert check_reading(with_address, reading_of(with_address)).state.value == "ok"
-    for one, other in ((with_address, without), (without, with_address)):
-        found = check_reading(one, reading_of(other))
+    for settings, other_settings in ((with_address, without), (without, with_address)):
+        found = check_reading(settings, reading_of(other_settings))
         assert found.state.value == "refused"
         assert "STREAM_DEDUP_TEXT_AT=page.uri" in found.sentence

@@ -1,4 +1,4 @@
-"""Files of documents: packed ones, WARC, Parquet and Arrow; and what is wrong with them."""
+"""Files of documents: packed ones, WARC, Parquet and Arrow; and how damaged ones are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.inputs.warc_files import chunked, gzipped, http, record, warc, zstd
 PAGE = "<p>Grüße aus Köln</p>"
 
 
-# Three pages, one of them chunked and packed, and much that is no page.
+# Three pages, one of them chunked and packed, and records that are no pages.
 RECORDS = [
     record("info", b"software: test\r\n", kind="warcinfo"),
     record("a", b"GET / HTTP/1.1\r\n\r\n", kind="request"),
@@ -56,19 +56,19 @@ RECORDS = [
 def test_pages_of_a_warc_file(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"crawl{suffix}").write_bytes(warc(RECORDS, suffix))
     skipped_records: Counter[str] = Counter()
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
 
     found = list(
         read_documents(
-            find_files(str(tmp_path), "auto"), lambda *more: told.append(more), skipped_records
+            find_files(str(tmp_path), "auto"), lambda *more: progress.append(more), skipped_records
         )
     )
 
-    assert [one.name for one in found] == [f"http://{name}.example/" for name in "ade"]
+    assert [document.name for document in found] == [f"http://{name}.example/" for name in "ade"]
     wanted = [PAGE.encode("cp1252"), b"packed and chunked", b"plain text"]
-    assert [one.raw for one in found] == wanted
+    assert [document.raw for document in found] == wanted
     assert skipped_records == {"warcinfo": 1, "request": 1, "status 404": 1, "not text": 1}
-    assert sum(size for _, size in told) == (tmp_path / f"crawl{suffix}").stat().st_size
+    assert sum(size for _, size in progress) == (tmp_path / f"crawl{suffix}").stat().st_size
     settings = load_settings(
         {"value_format": "json", "text_field": "page.html", "time_field": "at"}, environ={}
     )
@@ -98,8 +98,7 @@ LINES = [b'{"id":%d,"text":"%d"}\n' % (number, number**9) for number in range(10
 def test_lines_before_and_behind_damage_are_read(
     tmp_path: Path, pack: Callable[[bytes], bytes], damage: str
 ) -> None:
-    """What is lost of a packed file is one document that says so; no half line is one, and the next
-    member goes on."""
+    """The damage is one lost document, no half line is a document, and the next member is read."""
     parts = [pack(b"".join(LINES[start : start + 2500])) for start in range(0, 10_000, 2500)]
     if damage == "cut":
         parts[3] = parts[3][:-1000]
@@ -109,51 +108,52 @@ def test_lines_before_and_behind_damage_are_read(
         parts[0] = b"no such thing" + parts[0][200:]
     path = tmp_path / f"a.jsonl.{'gz' if pack is gzipped else 'zst'}"
     path.write_bytes(b"".join(parts))
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
 
-    found = list(read_documents(find_files(str(path), "auto"), lambda *more: told.append(more)))
+    found = list(read_documents(find_files(str(path), "auto"), lambda *more: progress.append(more)))
 
-    (lost,) = [one for one in found if one.lost is not None]
+    (lost,) = [document for document in found if document.lost is not None]
     assert lost.lost is not None
     assert (lost.name, lost.lost.error_class) == (path.name, "DamagedFile")
     assert lost.lost.message.startswith(f"{path.name} cannot be read")
-    out = [one.raw + b"\n" for one in found if one.lost is None]
+    out = [document.raw + b"\n" for document in found if document.lost is None]
     assert set(out) <= set(LINES)
-    unhurt = {"cut": LINES[:7500], "change": LINES[:2500] + LINES[5000:], "other": LINES[2500:]}[
+    undamaged = {"cut": LINES[:7500], "change": LINES[:2500] + LINES[5000:], "other": LINES[2500:]}[
         damage
     ]
-    assert set(unhurt) <= set(out)
-    assert sum(size for _, size in told) == path.stat().st_size
+    assert set(undamaged) <= set(out)
+    assert sum(size for _, size in progress) == path.stat().st_size
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_lines_of_unhurt_members_come_out(tmp_path: Path, seed: int) -> None:
-    """Of several members those that nothing happened to are read, in order, whatever happened to
-    the others."""
+def test_lines_of_undamaged_members_are_read(tmp_path: Path, seed: int) -> None:
+    """Undamaged members are read in order, whatever happened to the others."""
     chance = random.Random(seed)
     for pack, suffix in ((gzipped, "gz"), (zstd, "zst")):
         groups = [LINES[start : start + chance.randrange(1, 400)] for start in range(0, 4000, 400)]
         parts = [pack(b"".join(group)) for group in groups]
-        hurt = chance.sample(range(len(parts)), chance.choice([1, 1, 2, 3]))
-        for number in hurt:
+        damaged = chance.sample(range(len(parts)), chance.choice([1, 1, 2, 3]))
+        for number in damaged:
             part = bytearray(parts[number])
-            at = chance.randrange(len(part))
-            part[at : at + chance.choice([0, 1, 20])] = chance.randbytes(chance.choice([0, 1, 20]))
+            position = chance.randrange(len(part))
+            part[position : position + chance.choice([0, 1, 20])] = chance.randbytes(
+                chance.choice([0, 1, 20])
+            )
             parts[number] = bytes(part)
         path = tmp_path / f"a.jsonl.{suffix}"
         path.write_bytes(b"".join(parts))
 
         out = [
-            one.raw + b"\n"
-            for one in read_documents(find_files(str(path), "auto"))
-            if one.lost is None
+            document.raw + b"\n"
+            for document in read_documents(find_files(str(path), "auto"))
+            if document.lost is None
         ]
 
-        unhurt = [
-            line for number, group in enumerate(groups) if number not in hurt for line in group
+        undamaged = [
+            line for number, group in enumerate(groups) if number not in damaged for line in group
         ]
-        assert [line for line in out if line in set(unhurt)] == unhurt, (
-            f"seed {seed}, {suffix}, members {hurt}"
+        assert [line for line in out if line in set(undamaged)] == undamaged, (
+            f"seed {seed}, {suffix}, members {damaged}"
         )
 
 
@@ -169,20 +169,20 @@ def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("pack", "suffix"), [(gzipped, "gz"), (zstd, "zst")])
-def test_what_follows_the_last_member_costs_no_line(
+def test_bytes_after_the_last_member_lose_no_line(
     tmp_path: Path, pack: Callable[[bytes], bytes], suffix: str
 ) -> None:
-    """A last line without an end is whole, and so is a text; what follows is told, and of a damaged
-    member nothing is taken."""
+    """A last line without a line break is complete; what follows is lost, and no part of it is read
+    as a line."""
     whole = b"".join(LINES[:5]).rstrip(b"\n")
     for name in (f"a.jsonl.{suffix}", f"a.txt.{suffix}"):
         (tmp_path / name).write_bytes(pack(whole) + b"no member at all")
         *found, lost = read_documents(find_files(str(tmp_path / name), "auto"))
-        assert b"\n".join(one.raw for one in found) == whole
+        assert b"\n".join(document.raw for document in found) == whole
         assert lost.lost is not None
         (tmp_path / name).write_bytes(pack(whole) + pack(b"".join(LINES[5:9]))[:-20])
         *found, _ = read_documents(find_files(str(tmp_path / name), "auto"))
-        assert whole.splitlines()[4] not in [one.raw for one in found]
+        assert whole.splitlines()[4] not in [document.raw for document in found]
 
 
 def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ CP1251 = '<meta charset="windows-1251">'
 
 
 @pytest.mark.parametrize(
-    ("raw", "said", "text"),
+    ("raw", "server_charset", "text"),
     [
         ("é".encode(), None, "é"),
         ("é".encode("cp1252"), "ISO-8859-1", "é"),
@@ -220,10 +220,10 @@ CP1251 = '<meta charset="windows-1251">'
         (b"\xff", None, "\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_the_encoding_of_a_page(raw: bytes, said: str | None, text: str) -> None:
+def test_the_encoding_of_a_page(raw: bytes, server_charset: str | None, text: str) -> None:
     """A byte order mark, then the server, then the page itself, then UTF-8; labels mean what they
     mean to browsers."""
-    assert decode_page(raw, said) == text
+    assert decode_page(raw, server_charset) == text
 
 
 LETTERS = {
@@ -301,13 +301,13 @@ def test_a_page_declares_its_encoding_wherever_browsers_look(before: str) -> Non
         "<html><?xml version='1.0' encoding='windows-1251'?>",
     ],
 )
-def test_what_is_no_declaration_is_not_believed(before: str) -> None:
-    """Comments, scripts, and what stands too far from the beginning."""
+def test_what_is_no_declaration_is_ignored(before: str) -> None:
+    """Comments, scripts, and declarations too far from the beginning are ignored."""
     assert "Привет" not in decode_page(in_page(before))
 
 
 def test_a_server_that_names_the_wrong_encoding_is_overruled_by_the_page() -> None:
-    """Only where most letters would be lost by it."""
+    """The page's encoding is used only if most letters would be lost by the server's."""
     page = in_page(META, "Привет, мир. " * 40)
 
     assert "Привет" in decode_page(page, "utf-8")
@@ -320,7 +320,7 @@ def test_a_page_of_open_comments_is_read_in_time() -> None:
         assert decode_page(odd * 100_000) == (odd * 100_000).decode()
 
 
-def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(
+def test_a_missing_library_and_a_warc_file_from_a_pipe_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the extra, WARC, zstd and Parquet files say what to install."""
@@ -335,7 +335,7 @@ def test_a_missing_library_and_a_warc_file_from_a_pipe_are_sentences(
 
 
 @pytest.mark.parametrize(("suffix", "what"), [("bz2", "bzip2"), ("xz", "xz"), ("zip", "zip")])
-def test_a_file_that_must_be_unpacked_is_called_so_by_its_name(
+def test_a_file_that_must_be_unpacked_is_refused_by_its_name(
     tmp_path: Path, suffix: str, what: str
 ) -> None:
     path = tmp_path / f"a.jsonl.{suffix}"
@@ -356,25 +356,25 @@ def test_a_file_that_must_be_unpacked_is_called_so_by_its_name(
         (lzma.compress(LINES[0]), "xz"),
         (b"PAR1\x15", "Parquet"),
     ],
-    ids=["utf-16", "utf-16-le", "gzip", "zstd", "bzip2", "xz", "parquet"],  # gzip holds the time
+    ids=["utf-16", "utf-16-le", "gzip", "zstd", "bzip2", "xz", "parquet"],  # gzip stores the time
 )
 def test_bytes_of_another_kind_are_called_by_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes, what: str
 ) -> None:
-    """On standard input, in a file with another name and packed, such a file is one that is lost,
-    and no broken lines."""
+    """Such bytes are one lost document and no broken lines, on standard input, in a file and
+    packed."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw)))
     (tmp_path / "a.jsonl").write_bytes(raw)
     (tmp_path / "b.txt").write_bytes(raw)
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(raw))
 
     for target in ("-", str(tmp_path)):
-        for one in read_documents(find_files(target, "auto")):
-            assert one.lost is not None
-            assert one.lost.message.startswith(
-                f"{'standard input' if target == '-' else one.name} is {what}"
-            ), one.lost
-            assert one.lost.error_class == "DamagedFile"
+        for document in read_documents(find_files(target, "auto")):
+            assert document.lost is not None
+            assert document.lost.message.startswith(
+                f"{'standard input' if target == '-' else document.name} is {what}"
+            ), document.lost
+            assert document.lost.error_class == "DamagedFile"
 
 
 # -- Parquet and Arrow: their rows, what is wrong with them, and reading on from a row
@@ -406,7 +406,8 @@ def write(path: Path, table: pa.Table = TABLE, rows: int = 3000, **options: Any)
 
 def rows(path: Path, first: int = 0) -> list[dict[str, Any]]:
     return [
-        json.loads(one.raw) for one in read_documents(find_files(str(path), "auto"), first=first)
+        json.loads(document.raw)
+        for document in read_documents(find_files(str(path), "auto"), first=first)
     ]
 
 
@@ -431,14 +432,13 @@ def test_a_folder_of_shards_is_read_in_the_order_of_its_names(tmp_path: Path) ->
     (tmp_path / "dataset_info.json").write_text("{}")
 
     expected = ["row 0", "row 1", "row 2", "row 10", "row 11", "row 12"]
-    assert [one["id"] for one in rows(tmp_path)] == expected
+    assert [row["id"] for row in rows(tmp_path)] == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
-def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str, damage: str) -> None:
-    """Cut off in the middle, no such format at all, or nothing: the file is named, and what to do;
-    its sound rows are read."""
+def test_a_damaged_table_file_is_reported(tmp_path: Path, name: str, damage: str) -> None:
+    """The message names the file and the remedy; the undamaged rows are read."""
     write(tmp_path / name)
     raw = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(
@@ -457,8 +457,7 @@ def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str, damage: str) ->
 
 
 def small_table(seed: int) -> pa.Table:
-    """Return 400 rows, whose bytes stand in the file as they are, so that each can be found in
-    it."""
+    """Return 400 rows whose bytes are stored unencoded, so that each can be found in the file."""
     chance = random.Random(seed)
     texts = [f"row {number} {chance.randbytes(30).hex()}" for number in range(400)]
     return pa.table({"text": texts, "tags": [[text[-4:]] for text in texts], "n": list(range(400))})
@@ -466,18 +465,16 @@ def small_table(seed: int) -> pa.Table:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", range(25))
-def test_bytes_that_changed_cost_no_other_batch(tmp_path: Path, name: str, seed: int) -> None:
-    """Within the bytes of one batch: all rows of the others are there, nothing is raised, and Arrow
-    ends no process."""
+def test_changed_bytes_lose_no_row_of_another_batch(tmp_path: Path, name: str, seed: int) -> None:
+    """All rows of the other batches are read, nothing is raised, and Arrow does not crash the
+    process."""
     chance, table, path = random.Random(seed), small_table(seed), tmp_path / name
     write(path, table, 100, use_dictionary=False, compression="none", write_statistics=False)
     raw = bytearray(path.read_bytes())
     group = chance.randrange(4)
     texts = [text.encode() for text in table["text"].to_pylist()]
     begin, end = raw.index(texts[group * 100]), raw.index(texts[group * 100 + 99])
-    is_anywhere = (
-        seed % 5 == 0
-    )  # then nothing is promised of the rows, since the schema may be hurt
+    is_anywhere = seed % 5 == 0  # then any row may be lost, since the schema may be damaged
     for _ in range(chance.choice([1, 5, 50])):
         raw[chance.randrange(len(raw)) if is_anywhere else chance.randrange(begin - 20, end)] = (
             chance.randrange(256)
@@ -487,16 +484,18 @@ def test_bytes_that_changed_cost_no_other_batch(tmp_path: Path, name: str, seed:
     found = list(read_documents(find_files(str(path), "auto")))
 
     numbers = [
-        one.fields["n"] for one in found if one.fields and one.lost is None and "n" in one.fields
+        document.fields["n"]
+        for document in found
+        if document.fields and document.lost is None and "n" in document.fields
     ]
     others = [number for number in range(400) if number // 100 != group]
     assert is_anywhere or [n for n in numbers if n in others] == others, f"seed {seed}"
     if not is_anywhere and name.endswith(".parquet"):
-        assert sum(1 if one.lost is None else one.lost.count for one in found) == 400
+        assert sum(1 if document.lost is None else document.lost.count for document in found) == 400
     for first in range(0, len(found) + 1, 57):
         again = list(read_documents(find_files(str(path), "auto"), first=first))
-        expected = [(one.name, one.raw, one.lost) for one in found[first:]]
-        assert [(one.name, one.raw, one.lost) for one in again] == expected
+        expected = [(document.name, document.raw, document.lost) for document in found[first:]]
+        assert [(document.name, document.raw, document.lost) for document in again] == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -507,15 +506,18 @@ def test_a_row_that_is_no_text_is_lost_alone(tmp_path: Path, name: str) -> None:
 
     found = list(read_documents(find_files(str(tmp_path / name), "auto")))
 
-    assert [one.fields and one.fields["text"] for one in found] == ["one", None, "three"]
+    assert [document.fields and document.fields["text"] for document in found] == [
+        "one",
+        None,
+        "three",
+    ]
     assert found[1].lost is not None
     assert (found[1].name, found[1].lost.error_class) == (f"{name}:1", "DamagedRecord")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_that_is_no_json_costs_no_row(tmp_path: Path, name: str) -> None:
-    """Bytes that are no text are left out, of that row alone; of a time what is finer than
-    microseconds."""
+    """Bytes that are no text are omitted from that row only; times are cut to microseconds."""
     moments = pa.array([1_767_225_600_000_000_001, None, 999], pa.timestamp("ns", "UTC"))
     odd = {
         "text": pa.array([b"one", b"\xff", None]),
@@ -536,13 +538,13 @@ def test_a_value_that_is_no_json_costs_no_row(tmp_path: Path, name: str) -> None
 def test_an_address_with_credentials_is_refused_before_a_library_sees_it(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of documents and of snapshots; no sentence and no cause of it shows the secret."""
+    """The error, for documents and for snapshots, does not show the secret."""
 
-    def asked(*_: object, **__: object) -> None:
+    def fail_if_called(*_: object, **__: object) -> None:
         raise AssertionError("a library was asked")
 
-    monkeypatch.setattr("fsspec.core.url_to_fs", asked)
-    monkeypatch.setattr("fsspec.get_filesystem_class", asked)
+    monkeypatch.setattr("fsspec.core.url_to_fs", fail_if_called)
+    monkeypatch.setattr("fsspec.get_filesystem_class", fail_if_called)
     for read, error in (
         (lambda: find_files(address, "auto"), InputError),
         (lambda: storage_at(address), StoreError),

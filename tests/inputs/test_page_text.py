@@ -136,7 +136,8 @@ def test_a_short_main_text_is_counted_in_the_words_of_its_script() -> None:
 
 
 def test_readings_of_ruby_are_no_words() -> None:
-    """With and without them, with `rb` or not, a text is the same; also words of one character."""
+    """A text is the same with and without ruby readings, with `rb` or not, also of one
+    character."""
     lines = sentences("ruby", 9)
     for word in ("漢", "漢字"):
         plain = page(f"<article>{paragraphs([*lines, f'この{word}は'])}</article>")
@@ -245,14 +246,14 @@ def test_a_short_article_is_judged_without_the_boxes_around_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "around",
+    "wrapper",
     ["<main><h1>News of the week</h1>{}</main>", "<h1>News of the week</h1>{}", "{}"],
 )
-def test_lists_of_links_that_are_the_content_are_judged(around: str) -> None:
-    """Two pages of an archive have one heading; what differs are their links."""
+def test_lists_of_links_that_are_the_content_are_judged(wrapper: str) -> None:
+    """Two pages of an archive have the same heading and differ only in their links."""
     first, second = (sentences(("archive", seed), 8) for seed in range(2))
     texts = [
-        main_text(page(MENU + around.format(f"<ul>{links_of(lines)}</ul>") + FOOTER))
+        main_text(page(MENU + wrapper.format(f"<ul>{links_of(lines)}</ul>") + FOOTER))
         for lines in (first, second)
     ]
     assert [line for line in first if line not in texts[0]] == []

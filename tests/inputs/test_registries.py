@@ -1,5 +1,5 @@
-"""The same values by our stand-in for a registry and by a real one: Confluent's clients write them,
-the filter reads them."""
+"""The filter reads what Confluent's serializers write, with the stand-in registry and a real
+one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
 from tests.broker.certificates import Authority
 from tests.inputs import registries, registry_server
-from tests.inputs.registry_server import read, refused
+from tests.inputs.registry_server import decode_dead_letter, decode_document
 
 
 @pytest.fixture(scope="module", params=registries.KINDS)
@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def subject(request: pytest.FixtureRequest) -> str:
-    """Return a subject of the test's own."""
+    """Return a subject that no other test uses."""
     return request.node.name.split("[")[0]
 
 
@@ -52,7 +52,7 @@ def avro(
     fields: Any,
     references: list[SchemaReference] | None = None,
 ) -> bytes:
-    """Return what Confluent's serializer makes; the schema is registered."""
+    """Register the schema; return the fields as Confluent's serializer writes them."""
     client = SchemaRegistryClient({"url": url, "timeout": 10})
     context = SerializationContext(subject, MessageField.VALUE)
     raw = AvroSerializer(client, Schema(json.dumps(schema), "AVRO", references or []))(
@@ -70,7 +70,7 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_avro_whose_schema_evolves(url: str, subject: str) -> None:
+def test_avro_values_are_read_after_the_schema_evolves(url: str, subject: str) -> None:
     body = {"name": "body", "type": "string"}
     host = {"name": "host", "type": "string", "default": ""}
     renamed = record({"name": "text", "aliases": ["body"], "type": "string"}, host)
@@ -78,13 +78,18 @@ def test_avro_whose_schema_evolves(url: str, subject: str) -> None:
     added = avro(url, subject, record(body, host), {"url": "u2", "body": "two", "host": "h"})
     new = avro(url, subject, renamed, {"url": "u3", "text": "three", "host": "h"})
     removed = avro(url, subject, record(host), {"url": "u4", "host": "h"})
-    by = decoder(url, "avro", "body")
-    assert [read(by, raw)[:2] for raw in (first, added)] == [("one", b"u1"), ("two", b"u2")]
-    assert [refused(by, raw).error_class for raw in (new, removed)] == ["MissingField"] * 2
-    assert read(decoder(url, "avro", "text"), new).text == "three"
+    record_decoder = decoder(url, "avro", "body")
+    assert [decode_document(record_decoder, raw)[:2] for raw in (first, added)] == [
+        ("one", b"u1"),
+        ("two", b"u2"),
+    ]
+    assert [decode_dead_letter(record_decoder, raw).error_class for raw in (new, removed)] == [
+        "MissingField"
+    ] * 2
+    assert decode_document(decoder(url, "avro", "text"), new).text == "three"
 
 
-def test_avro_that_refers_to_another(url: str, subject: str) -> None:
+def test_an_avro_schema_with_a_reference_is_read(url: str, subject: str) -> None:
     word = {"type": "record", "name": "Word", "fields": [{"name": "body", "type": "string"}]}
     client = SchemaRegistryClient({"url": url, "timeout": 10})
     client.register_schema(f"{subject}-word", Schema(json.dumps(word), "AVRO"))
@@ -96,10 +101,10 @@ def test_avro_that_refers_to_another(url: str, subject: str) -> None:
         {"url": "u", "page": {"body": "abc"}},
         [reference],
     )
-    assert read(decoder(url, "avro", "page.body"), raw).text == "abc"
+    assert decode_document(decoder(url, "avro", "page.body"), raw).text == "abc"
 
 
-def test_json_with_a_frame(url: str, subject: str) -> None:
+def test_framed_json_is_read(url: str, subject: str) -> None:
     schema = {
         "title": "Page",
         "type": "object",
@@ -110,21 +115,23 @@ def test_json_with_a_frame(url: str, subject: str) -> None:
         {"url": "u", "body": "abc"}, SerializationContext(subject, MessageField.VALUE)
     )
     assert raw is not None
-    assert read(decoder(url, "confluent-json", "body"), raw)[:2] == ("abc", b"u")
+    assert decode_document(decoder(url, "confluent-json", "body"), raw)[:2] == ("abc", b"u")
 
 
-def test_by_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_registry_is_read_by_tls_with_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, strangers = Authority(tmp_path, "ours"), Authority(tmp_path, "strangers")
     schema = {"type": "record", "name": "Page", "fields": [{"name": "body", "type": "string"}]}
-    with registry_server.serving(ours.sign("registry", "127.0.0.1")) as stand:
-        stand.login = "crawler:secret"
-        stand.has(7, schema, schemaType="AVRO")
+    with registry_server.serving(ours.sign("registry", "127.0.0.1")) as schema_server:
+        schema_server.login = "crawler:secret"
+        schema_server.has(7, schema, schemaType="AVRO")
         raw = b"\0\0\0\0\x07\x06abc"
 
         def decode(authority: Authority, login: str) -> Any:
             monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
-            url = stand.url.replace("//", f"//{login}@")
-            return read(decoder(url, "avro", "body"), raw).text
+            url = schema_server.url.replace("//", f"//{login}@")
+            return decode_document(decoder(url, "avro", "body"), raw).text
 
         assert decode(ours, "crawler:secret") == "abc"
         for authority, login in ((strangers, "crawler:secret"), (ours, "crawler:wrong")):
@@ -132,6 +139,6 @@ def test_by_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 decode(authority, login)
 
 
-def test_an_id_that_is_not_there(url: str) -> None:
-    found = refused(decoder(url, "avro", "body"), b"\0\0\x0f\xff\xff\0")
+def test_an_unknown_schema_id_is_a_dead_letter(url: str) -> None:
+    found = decode_dead_letter(decoder(url, "avro", "body"), b"\0\0\x0f\xff\xff\0")
     assert (found.stage, found.error_class) == ("decode", "UnknownSchema")

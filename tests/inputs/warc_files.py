@@ -1,5 +1,5 @@
-"""WARC files, made by hand: of right records, and of such as crawlers, proxies and transfers
-leave."""
+"""WARC files made by hand: valid records, and odd or broken ones as crawlers and proxies leave
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zstandard
 
 
 def page(name: str, sentences: int = 40) -> bytes:
-    """Return a web page of one article, which no other page is near."""
+    """Return a web page of one article that is similar to no other page."""
     body = " ".join(
         f"{name}{number} stands in sentence {number // 9} of the page {name}."
         for number in range(sentences)
@@ -37,7 +37,7 @@ def record(
     kind: str = "response",
     content: str = "application/http; msgtype=response",
 ) -> bytes:
-    """Return a record, by its head as long as its block, unless `length` says otherwise."""
+    """Return a record; its header contains the length of its block, or `length`."""
     head = [
         "WARC/1.1",
         f"WARC-Type: {kind}",
@@ -52,7 +52,7 @@ def record(
 
 
 def renamed(record: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """Return a record with other names of its header."""
+    """Return a record with its header names changed by `change`."""
     head, end, block = record.partition(b"\r\n\r\n")
     version, *lines = head.split(b"\r\n")
     pairs = [line.split(b":", 1) for line in lines]
@@ -65,7 +65,7 @@ def renamed(record: bytes, change: Callable[[bytes], bytes]) -> bytes:
 
 def chunked(body: bytes, size: int = 500, *, ends: bool = True) -> bytes:
     """Return a body in chunks."""
-    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    parts = [body[start : start + size] for start in range(0, len(body), size)]
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + (
         b"0\r\n\r\n" if ends else b""
     )
@@ -128,7 +128,7 @@ WHOLE: dict[str, bytes] = {
     "other_version": _RIGHT.replace(b"WARC/1.1", b"WARC/0.18"),
     "bad_version": _RIGHT.replace(b"WARC/1.1", b"WRAC/1.1"),
 }
-"""Records whose page is whole, whatever is odd about them: each gives `B`."""
+"""Odd records whose page is complete: each yields `B`."""
 
 BROKEN: dict[str, bytes] = {
     "cut_gzip": record("b", http(gzipped(B)[:-30], "Content-Encoding: gzip")),
@@ -150,9 +150,9 @@ BROKEN: dict[str, bytes] = {
     "cut_record": _RIGHT[:-300],
     "cut_head": _RIGHT[:150],
 }
-"""Records whose page cannot be had: each is one that is lost."""
+"""Records whose page cannot be read: each is lost."""
 
 
 def warc(records: Sequence[bytes], name: str) -> bytes:
     """Return a file with the suffix of `name`: plain, or packed record by record."""
-    return b"".join(PACKERS[name](one) for one in records)
+    return b"".join(PACKERS[name](record) for record in records)

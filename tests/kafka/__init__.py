@@ -1,1 +1,1 @@
-"""Tests of the room `stream_dedup/kafka`."""
+"""Tests of the package `stream_dedup/kafka`."""

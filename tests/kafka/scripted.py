@@ -1,4 +1,4 @@
-"""Clients of Kafka whose calls do what a test says, and the records that they give."""
+"""Kafka clients with scripted calls, and the records that they return."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def refusal(code: int, text: str = "refused", **flags: bool) -> KafkaException:
     return KafkaException(KafkaError(code, text, **flags))
 
 
-def lost(cause: KafkaException | None = None) -> SystemError:
-    """Return what Python makes of a fatal error that is raised while a report is given; at times it
-    loses the cause."""
+def lost_error(cause: KafkaException | None = None) -> SystemError:
+    """Return the error that Python raises if a delivery report raises; sometimes it has no
+    cause."""
     error = SystemError("a method returned a result with an exception set")
     error.__cause__ = cause
     return error
 
 
 def record(offset: int, partition: int = 0, error: KafkaError | None = None) -> RawMessage:
-    """Return what a consumer of `documents` gives: a record, or an error in its place."""
+    """Return what a consumer of `documents` returns: a record, or an error in its place."""
     return RawMessage(
         "documents",
         partition,
@@ -37,8 +37,8 @@ def record(offset: int, partition: int = 0, error: KafkaError | None = None) -> 
     )
 
 
-def answered(answer: Any) -> Future[Any]:
-    """Return what an administrator's question gives: an answer, or an error that is raised."""
+def future_of(answer: Any) -> Future[Any]:
+    """Return the future of an admin request: with an answer, or with an error."""
     future: Future[Any] = Future()
     if isinstance(answer, BaseException):
         future.set_exception(answer)
@@ -48,8 +48,8 @@ def answered(answer: Any) -> Future[Any]:
 
 
 class Scripted:
-    """Calls by name: an error is raised, a function is called, anything else is returned; what is
-    not named returns 0."""
+    """Steps by method name: an error is raised, a function is called, another value is returned.
+    Other methods return 0."""
 
     def __init__(self, **steps: Any) -> None:
         self._steps = steps
@@ -66,16 +66,15 @@ class Scripted:
         return call
 
 
-def put(
-    monkeypatch: pytest.MonkeyPatch, room: ModuleType, make: Callable[[dict[str, Any]], Scripted]
+def patch_producers(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, make: Callable[[dict[str, Any]], Scripted]
 ) -> list[Scripted]:
-    """Have a module make its producers so, by their configuration; return the list of those that it
-    has made."""
+    """Make `module` build its producers with `make`; return the list of those built so far."""
     made: list[Scripted] = []
 
-    def maker(config: dict[str, Any]) -> Scripted:
+    def make_and_record(config: dict[str, Any]) -> Scripted:
         made.append(make(config))
         return made[-1]
 
-    monkeypatch.setattr(room, "make_producer", maker)
+    monkeypatch.setattr(module, "make_producer", make_and_record)
     return made

@@ -1,4 +1,4 @@
-"""What is handed to librdkafka by address: only what lies where it is looked for."""
+"""Only objects of type `bytes` are passed to librdkafka by address."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from stream_dedup.log.header_columns import HeaderColumns
 @pytest.mark.parametrize("column", ["keys", "values"])
 @pytest.mark.parametrize("wrong", [bytearray(b"secret"), memoryview(b"secret"), "secret", 7])
 def test_what_is_not_bytes_is_refused(column: str, wrong: Any) -> None:
-    """Its bytes lie elsewhere than those of `bytes`, so whatever stands in memory there would be
-    sent."""
+    """Other objects store their bytes elsewhere, so unrelated memory would be sent."""
     parts: dict[str, list[Any]] = {
         "keys": [b"k", None],
         "values": [b"v", None],

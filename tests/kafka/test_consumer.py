@@ -1,4 +1,4 @@
-"""What a consumer makes of records, and of a coordinator's refusals."""
+"""How a consumer converts records, and handles a coordinator's refusals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from stream_dedup.settings.settings import Settings
 from tests.kafka.scripted import Scripted, record, refusal
 
 
-def consumer_of(
+def make_source(
     monkeypatch: pytest.MonkeyPatch, raw: Any, listener: Any = None, **named: Any
 ) -> SourceConsumer:
-    """Return a source whose client is this; what asks for committed offsets says nothing."""
+    """Return a source with the client `raw`; its client for committed offsets returns nothing."""
     made = [raw, Scripted()]
     monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: made.pop(0))
     return SourceConsumer(Settings(**named), "documents", "worker", listener)
@@ -53,9 +53,8 @@ def test_the_acl_that_a_coordinator_misses_is_named(
         source.committed([("documents", 0)])
 
 
-def test_columns_are_the_records_one_by_one() -> None:
-    """Every field of what the client read; a time that it does not know is none, and so is one of 0
-    or below."""
+def test_columns_equal_the_records_converted_one_by_one() -> None:
+    """All fields are equal; an unknown time, and one of 0 or below, is None."""
     times = [
         (TIMESTAMP_NOT_AVAILABLE, 0),
         (TIMESTAMP_CREATE_TIME, 0),
@@ -67,45 +66,44 @@ def test_columns_are_the_records_one_by_one() -> None:
     raws = [
         RawMessage(
             topic="documents",
-            partition=at % 3,
-            offset=at,
-            key=None if at % 2 else b"k",
-            value=None if at % 5 == 0 else b"v",
-            timestamp=times[at % 6],
-            headers=[("a", b"1")] if at % 4 == 0 else None,
+            partition=index % 3,
+            offset=index,
+            key=None if index % 2 else b"k",
+            value=None if index % 5 == 0 else b"v",
+            timestamp=times[index % 6],
+            headers=[("a", b"1")] if index % 4 == 0 else None,
         )
-        for at in range(12)
+        for index in range(12)
     ]
 
-    assert list(client.to_messages("documents", raws)) == [client.to_message(one) for one in raws]
-    found = [one.timestamp_ms for one in client.to_messages("documents", raws[:6])]
+    assert list(client.to_messages("documents", raws)) == [client.to_message(raw) for raw in raws]
+    found = [message.timestamp_ms for message in client.to_messages("documents", raws[:6])]
     assert found == [None, None, 1_700_000_000_000, None, None, 1]
     assert list(client.to_messages("documents", [])) == []
 
 
-def test_partitions_that_come_while_leaving_are_left_to_others(
+def test_partitions_assigned_while_leaving_are_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The group gives one at that moment. What a callback raises in there would hide what ended the
-    role, and asking for committed offsets would delay the end."""
+    """An error in the callback would hide why the role ended, and a request for committed offsets
+    would delay the end."""
     closing = refusal(KafkaError._STATE, "the consumer is closing")
-    given: list[Any] = []
+    assign_callbacks: list[Any] = []
     leaving = Scripted(
-        subscribe=lambda _, on_assign, **__: given.append(on_assign),
+        subscribe=lambda _, on_assign, **__: assign_callbacks.append(on_assign),
         consumer_group_metadata=closing,
         incremental_assign=closing,
-        close=lambda: given[0](leaving, [TopicPartition("documents", 0)]),
+        close=lambda: assign_callbacks[0](leaving, [TopicPartition("documents", 0)]),
     )
-    nobody = mock.Mock(
+    listener = mock.Mock(
         assigned=mock.Mock(side_effect=AssertionError("a worker that leaves was given a partition"))
     )
 
-    consumer_of(monkeypatch, leaving, nobody).close()
+    make_source(monkeypatch, leaving, listener).close()
 
 
 class Rebalancing(Scripted):
-    """A consumer that gives one record of each partition, then takes partitions away, and gives
-    what it has left."""
+    """A consumer that revokes and assigns partitions within the call that returns their records."""
 
     def __init__(self, away: list[int], back: list[int]) -> None:
         super().__init__(consumer_group_metadata=b"stamp", poll=record(10))
@@ -126,34 +124,33 @@ class Rebalancing(Scripted):
         return [*found, *(record(7, part) for part in self.back), record(21, 1)]
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        self.restarted += [(one.partition, one.offset) for one in partitions]
+        self.restarted += [(partition.partition, partition.offset) for partition in partitions]
 
 
 @pytest.mark.parametrize(
     ("back", "kept", "restarted"),
     [([], [(1, 20), (1, 21)], []), ([0], [(1, 20), (1, 21)], [(0, 7), (0, 7)])],
 )
-def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
+def test_records_of_a_partition_revoked_in_the_same_call_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
     back: list[int],
     kept: list[tuple[int, int]],
     restarted: list[tuple[int, int]],
 ) -> None:
-    """The role has given it up inside the same call. One that came back is read again from where it
-    was given, as a whole."""
+    """A partition that is assigned again in the same call is read again from its start offset."""
     raw = Rebalancing([0], back)
-    begins = mock.Mock(assigned=lambda keys: dict.fromkeys(keys, 7))
-    source = consumer_of(monkeypatch, raw, begins)
+    listener = mock.Mock(assigned=lambda keys: dict.fromkeys(keys, 7))
+    source = make_source(monkeypatch, raw, listener)
 
     found = source.take_messages(100, 1.0)
 
-    assert [(one.partition, one.offset) for one in found] == kept
+    assert [(message.partition, message.offset) for message in found] == kept
     assert raw.restarted == restarted
 
 
 def test_a_group_waits_for_a_dead_member_no_longer_than_a_callback_may_take() -> None:
     """A killed worker's transaction holds its offsets back for its time-out, and Kafka looks every
-    ten seconds; with more than twice that the whole group would stand for it. The operator's own
+    ten seconds; with more than twice that the whole group would stop for it. The operator's own
     value comes first.
     """
     holds_back_ms = 1000 * (transaction._TRANSACTION_SECONDS + 10)
@@ -163,8 +160,11 @@ def test_a_group_waits_for_a_dead_member_no_longer_than_a_callback_may_take() ->
         < client.consumer_config(Settings(), "worker", "group")["max.poll.interval.ms"]
         < 2 * holds_back_ms
     )
-    long = Settings(kafka={"session.timeout.ms": "60000"})
-    found = client.consumer_config(long, "worker", "group")["max.poll.interval.ms"]
+    long_session = Settings(kafka={"session.timeout.ms": "60000"})
+    found = client.consumer_config(long_session, "worker", "group")["max.poll.interval.ms"]
     assert found == 60_000
-    own = Settings(kafka={"max.poll.interval.ms": "7000"})
-    assert client.consumer_config(own, "worker", "group")["max.poll.interval.ms"] == "7000"
+    operator_settings = Settings(kafka={"max.poll.interval.ms": "7000"})
+    assert (
+        client.consumer_config(operator_settings, "worker", "group")["max.poll.interval.ms"]
+        == "7000"
+    )

@@ -1,5 +1,4 @@
-"""What an outage leaves behind in a process that lives on: no thread of ours, and no client of
-librdkafka."""
+"""An outage leaves no thread and no librdkafka client behind in a running process."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, admin, append, transaction
 from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings
-from tests.kafka.scripted import Scripted, put, refusal
+from tests.kafka.scripted import Scripted, patch_producers, refusal
 
 OUTAGES = 10
 pytestmark = pytest.mark.usefixtures("without_collector")
@@ -26,14 +25,14 @@ TASKS = Path("/proc/self/task")
 NOBODY = Settings(kafka_bootstrap_servers="127.0.0.1:1")
 
 
-def threads() -> int:
+def count_threads() -> int:
     """Return how many threads this process has, those of librdkafka too."""
     return len(list(TASKS.iterdir()))
 
 
-def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
-    """Return how many there are once there are no more than before, or after a while: threads end a
-    moment later."""
+def wait_for_count(before: int, count: Callable[[], int] = count_threads) -> int:
+    """Wait up to 10 s until there are no more than `before`, because threads end late; return the
+    count."""
     until = time.monotonic() + 10
     while count() > before and time.monotonic() < until:
         time.sleep(0.02)
@@ -44,32 +43,32 @@ def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
 @pytest.mark.parametrize(
     "question",
     [
-        lambda one: one.topic_ids(["documents"]),
-        lambda one: one.bounds([("documents", 0)]),
-        lambda one: one.group_members("group"),
-        lambda one: one.broker_count(),
+        lambda client: client.topic_ids(["documents"]),
+        lambda client: client.bounds([("documents", 0)]),
+        lambda client: client.group_members("group"),
+        lambda client: client.broker_count(),
     ],
 )
-def test_an_administrator_that_got_no_answer_goes(
+def test_an_administrator_without_an_answer_is_freed(
     question: Callable[[Admin], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Roles ask with a new one each time: after ten outages none is left."""
+    """Roles use a new administrator for each request; after ten outages none is left."""
     for name in ("_TIMEOUT_SECONDS", "_FIRST_REQUEST_SECONDS", "_METADATA_SECONDS"):
         monkeypatch.setattr(admin, name, 0.05)
-    before = threads()
+    before = count_threads()
 
     for _ in range(OUTAGES):
         with pytest.raises(BrokerError):
             question(Admin(NOBODY))
 
-    assert come_back_to(before) <= before
+    assert wait_for_count(before) <= before
 
 
 @pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
-def test_an_appender_that_is_let_go_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was begun is written down by a new one each time."""
+def test_a_released_appender_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write of a beginning uses a new appender."""
     monkeypatch.setattr(append, "_FLUSH_STEP_SECONDS", 0.01)
-    before = threads()
+    before = count_threads()
 
     for _ in range(OUTAGES):
         appender = LogAppender(NOBODY, "begun", "begun")
@@ -78,31 +77,32 @@ def test_an_appender_that_is_let_go_goes(monkeypatch: pytest.MonkeyPatch) -> Non
             appender.flush(0.0)
         del appender
 
-    assert come_back_to(before) <= before
+    assert wait_for_count(before) <= before
 
 
-def test_a_fatal_error_is_still_told_by_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's callback keeps it, though it does not hold the appender."""
-    heard: list[Callable[[KafkaError], None]] = []
+def test_a_fatal_error_is_reported_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's callback stores the cause without a reference to the appender."""
+    callbacks: list[Callable[[KafkaError], None]] = []
 
     purged = Scripted(produce=refusal(KafkaError._PURGE_QUEUE))
-    put(monkeypatch, append, lambda config: heard.append(config["error_cb"]) or purged)
+    patch_producers(
+        monkeypatch, append, lambda config: callbacks.append(config["error_cb"]) or purged
+    )
     appender = LogAppender(NOBODY, "begun", "begun")
-    heard[0](KafkaError(KafkaError._TRANSPORT, "passes"))
-    heard[0](KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no", fatal=True))
+    callbacks[0](KafkaError(KafkaError._TRANSPORT, "passes"))
+    callbacks[0](KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no", fatal=True))
 
     with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
         appender.send(b"", None, lambda _: None)
 
 
-def test_steps_that_came_back_too_late_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that hangs, far behind its time-out, is left behind in its thread, which ends when the
-    step does."""
-    back = threading.Event()
-    put(
+def test_steps_that_end_too_late_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that hangs beyond its time-out is left in its thread, which ends with the step."""
+    release = threading.Event()
+    patch_producers(
         monkeypatch,
         transaction,
-        lambda _: Scripted(send_offsets_to_transaction=lambda *_: back.wait(60)),
+        lambda _: Scripted(send_offsets_to_transaction=lambda *_: release.wait(60)),
     )
     monkeypatch.setattr(transaction, "STEP_SECONDS", 0.0)
     monkeypatch.setattr(transaction, "_GRACE_SECONDS", 0.01)
@@ -110,10 +110,10 @@ def test_steps_that_came_back_too_late_leave_no_thread(monkeypatch: pytest.Monke
     output = TransactionalOutput(Settings(), "worker-0", "outputs")
 
     outcomes = [output.run([], [("documents", 0, 1, "")], b"").outcome for _ in range(OUTAGES)]
-    back.set()
+    release.set()
 
     assert outcomes == [Outcome.UNKNOWN] * OUTAGES
-    assert come_back_to(before + 1, threading.active_count) == before + 1, (
+    assert wait_for_count(before + 1, threading.active_count) == before + 1, (
         "the one that serves the next transaction"
     )
 
@@ -123,4 +123,4 @@ def test_a_thread_that_is_left_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.suppress(TimeoutError):
         SideThread("slow").call(lambda: time.sleep(0.05), 0.0)
 
-    assert come_back_to(before, threading.active_count) == before
+    assert wait_for_count(before, threading.active_count) == before

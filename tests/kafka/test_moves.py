@@ -1,5 +1,5 @@
-"""Leaders and coordinators that are not there yet are asked anew; of a topic that was deleted is
-said what to do."""
+"""Requests to leaders and coordinators that are not ready are retried; errors of a deleted topic
+name the remedy."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from stream_dedup.kafka import source as source_module
 from stream_dedup.kafka.client import GROUP_MOVED, translate
 from stream_dedup.kafka.retries import request
 from stream_dedup.settings.settings import Settings
-from tests.kafka.scripted import Scripted, answered, refusal
+from tests.kafka.scripted import Scripted, future_of, refusal
 
 SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 
 
 class Cluster(Scripted):
-    """Stands in for consumers and administrators: each question is refused with the next code, if
-    there is one left."""
+    """A consumer and administrator that refuses each request with the next code, while there is
+    one."""
 
     def __init__(self, *refusals: int) -> None:
         super().__init__()
@@ -59,7 +59,9 @@ class Cluster(Scripted):
     def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         assert timeout > 0
         self._refuse()
-        return [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
+        return [
+            TopicPartition(partition.topic, partition.partition, 7, "m") for partition in wanted
+        ]
 
     def list_offsets(
         self, wanted: dict[TopicPartition, Any], **_: Any
@@ -67,8 +69,8 @@ class Cluster(Scripted):
         try:
             self._refuse()
         except KafkaException as error:
-            return dict.fromkeys(wanted, answered(error))
-        return dict.fromkeys(wanted, answered(SimpleNamespace(offset=5)))
+            return dict.fromkeys(wanted, future_of(error))
+        return dict.fromkeys(wanted, future_of(SimpleNamespace(offset=5)))
 
 
 def source() -> SourceConsumer:
@@ -100,17 +102,17 @@ QUESTIONS: dict[str, tuple[Callable[[], Any], Any]] = {
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
-    """Return what puts a cluster that refuses so in the place of every client."""
+    """Return a function that replaces every client by a cluster with these refusals."""
 
-    def put(*refusals: int) -> Cluster:
+    def replace_clients(*refusals: int) -> Cluster:
         found = Cluster(*refusals)
         monkeypatch.setattr(retries, "_PAUSE_SECONDS", 0.001)
-        for room in (source_module, readers, spans):
-            monkeypatch.setattr(room, "make_consumer", lambda *_, **__: found)
+        for module in (source_module, readers, spans):
+            monkeypatch.setattr(module, "make_consumer", lambda *_, **__: found)
         monkeypatch.setattr(admin, "AdminClient", lambda *_, **__: found)
         return found
 
-    return put
+    return replace_clients
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -118,40 +120,37 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
 def test_a_leader_or_coordinator_that_moves_is_asked_anew(
     cluster: Callable[..., Cluster], question: str, code: int
 ) -> None:
-    """A broker says so while it does not know yet who leads, as those of a topic do that was just
-    made."""
-    asked = cluster(code, code)
+    """A broker reports this while it does not know the leader yet, as for a new topic."""
+    refusing_cluster = cluster(code, code)
     ask, answer = QUESTIONS[question]
 
     assert ask() == answer
-    assert asked.asked >= 3
+    assert refusing_cluster.asked >= 3
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_what_waiting_does_not_mend_is_told_at_once(
+def test_a_permanent_error_is_raised_at_once(
     cluster: Callable[..., Cluster], question: str
 ) -> None:
     """A missing right stays missing."""
-    asked = cluster(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    refusing_cluster = cluster(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
     with pytest.raises(BrokerError, match="needs the ACL"):
         QUESTIONS[question][0]()
-    assert asked.asked == 1
+    assert refusing_cluster.asked == 1
 
 
-def test_the_waiting_has_an_end(
-    cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The sentence says what was asked, and what Kafka said last."""
+def test_the_retries_end(cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the request and Kafka's last reply."""
     monkeypatch.setattr(readers, "ANSWER_SECONDS", 0.05)
-    asked = cluster(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
+    refusing_cluster = cluster(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
 
     with pytest.raises(
         BrokerError,
         match=r"first and last offset of log, Kafka reported: .*NOT_LEADER_FOR_PARTITION",
     ):
         LogReader(SETTINGS, "log", "reader").watermarks()
-    assert asked.asked > 1
+    assert refusing_cluster.asked > 1
 
 
 @pytest.mark.parametrize("question", ["committed, as a worker", "committed, as an audit"])
@@ -161,26 +160,28 @@ class TestCommittedOffsets:
     def test_a_question_that_hangs_is_asked_again(
         self, cluster: Callable[..., Cluster], question: str
     ) -> None:
-        asked = cluster(KafkaError._TIMED_OUT)
+        refusing_cluster = cluster(KafkaError._TIMED_OUT)
         ask, answer = QUESTIONS[question]
 
         assert ask() == answer
-        assert asked.asked == 2
+        assert refusing_cluster.asked == 2
 
-    def test_but_not_for_ever(self, cluster: Callable[..., Cluster], question: str) -> None:
-        asked = cluster(*[KafkaError._TIMED_OUT] * 1000)
+    def test_a_question_that_always_hangs_is_given_up(
+        self, cluster: Callable[..., Cluster], question: str
+    ) -> None:
+        refusing_cluster = cluster(*[KafkaError._TIMED_OUT] * 1000)
 
         with pytest.raises(
             BrokerError, match=r"committed offsets of .*, Kafka reported: .*_TIMED_OUT"
         ):
             QUESTIONS[question][0]()
-        assert asked.asked == retries._ATTEMPTS_MAX
+        assert refusing_cluster.asked == retries._ATTEMPTS_MAX
 
 
 CODES = [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC]
 
 
-def says_what_to_do(error: StreamDedupError) -> bool:
+def has_remedy(error: StreamDedupError) -> bool:
     return (
         "deleted" in str(error)
         and "restore it" in str(error).lower()
@@ -189,24 +190,24 @@ def says_what_to_do(error: StreamDedupError) -> bool:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
-    """A reader, a writer, a transaction that can be aborted, and whoever asks: that it was deleted,
-    and what to do."""
+def test_every_error_of_a_deleted_topic_names_the_remedy(code: int) -> None:
+    """Readers, writers, transactions and requests report that the topic was deleted, and the
+    remedy."""
 
-    def asks(_: float) -> None:
+    def fail(_: float) -> None:
         raise KafkaException(KafkaError(code))
 
     with pytest.raises(GoneError) as read:
         readers.raise_unless_transient(KafkaError(code), "documents")
     with pytest.raises(BrokerError) as asked:
-        request(asks, "asking for the end of fingerprints")
+        request(fail, "asking for the end of fingerprints")
     written = translate(KafkaError(code), "writing to unique")
     aborted = translate(KafkaError(code, "gone", txn_requires_abort=True), "committing")
 
     assert "documents" in str(read.value)
     assert type(written) is BrokerError
     assert isinstance(aborted, AbortableError)
-    assert all(says_what_to_do(one) for one in (read.value, asked.value, written, aborted))
+    assert all(has_remedy(error) for error in (read.value, asked.value, written, aborted))
 
 
 def test_a_partition_that_is_new_is_waited_for() -> None:
@@ -229,7 +230,7 @@ def test_a_group_that_went_on_ends_no_reader(code: int) -> None:
     "code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN]
 )
 def test_a_broker_that_does_not_answer_is_not_called_a_missing_acl(code: int) -> None:
-    """Who meets it may wait, because the error says which kind it is."""
+    """The type of the error tells the caller that it may wait."""
     error = translate(KafkaError(code), "reading the first and last offset of verdicts")
     readers.raise_unless_transient(KafkaError(code), "documents")
 

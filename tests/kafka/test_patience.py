@@ -1,5 +1,4 @@
-"""A Kafka that is away for longer than any time-out ends no role: its calls are made again until it
-is back."""
+"""A Kafka outage longer than any time-out ends no role: calls are retried until Kafka is back."""
 
 from __future__ import annotations
 
@@ -23,15 +22,14 @@ from stream_dedup.kafka import (
 from stream_dedup.kafka.client import GROUP_MOVED
 from stream_dedup.kafka.transaction import Outcome
 from stream_dedup.settings.settings import Settings
-from tests.kafka.scripted import Scripted, refusal
-from tests.kafka.scripted import put as put_producer
+from tests.kafka.scripted import Scripted, patch_producers, refusal
 from tests.tiers import few
 
-AWAY_QUESTIONS = 100
+REFUSED_REQUESTS = 100
 
 
 class Away:
-    """A Kafka that says nothing to its first questions, but for an error; then all are answered."""
+    """A Kafka that refuses the first requests with an error, and answers all later ones."""
 
     def __init__(self, questions: int, error: KafkaException | None = None) -> None:
         self.left = questions
@@ -39,7 +37,10 @@ class Away:
         self.client = Scripted(
             init_transactions=lambda _: self._answer(None),
             committed=lambda wanted, **_: self._answer(
-                [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
+                [
+                    TopicPartition(partition.topic, partition.partition, 7, "m")
+                    for partition in wanted
+                ]
             ),
             commit=lambda **_: self._answer([TopicPartition("documents", 0, 7)]),
             get_watermark_offsets=lambda *_, **__: self._answer((3, 9)),
@@ -59,62 +60,64 @@ class Away:
 
 
 @pytest.fixture
-def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Away], Away]:
-    def in_place(away: Away) -> Away:
+def replace_clients(monkeypatch: pytest.MonkeyPatch) -> Callable[[Away], Away]:
+    def replace(away: Away) -> Away:
         monkeypatch.setattr(source, "make_consumer", lambda *_, **__: away.client)
         monkeypatch.setattr(transaction, "make_producer", lambda *_, **__: away.client)
         monkeypatch.setattr(append, "make_producer", lambda *_, **__: away.client)
         return away
 
-    return in_place
+    return replace
 
 
-def reader(*retry_policy: RetryPolicy) -> SourceConsumer:
+def make_source_consumer(*retry_policy: RetryPolicy) -> SourceConsumer:
     return SourceConsumer(Settings(), "documents", "worker", None, *retry_policy)  # type: ignore[arg-type]
 
 
-def committed(retry_policy: RetryPolicy) -> Any:
-    return reader(retry_policy).committed([("documents", 0)])["documents", 0].offset
+def read_committed(retry_policy: RetryPolicy) -> Any:
+    return make_source_consumer(retry_policy).committed([("documents", 0)])["documents", 0].offset
 
 
-def appended(retry_policy: RetryPolicy) -> Any:
+def flush_appender(retry_policy: RetryPolicy) -> Any:
     LogAppender(Settings(), "fingerprints", "worker").flush(retry_policy=retry_policy)
     return "written"
 
 
-def begun(retry_policy: RetryPolicy) -> Any:
+def begin_output(retry_policy: RetryPolicy) -> Any:
     return bool(TransactionalOutput(Settings(), "worker-0", "outputs", retry_policy=retry_policy))
 
 
-@pytest.mark.parametrize(("ask", "answer"), [(committed, 7), (begun, True), (appended, "written")])
-def test_a_question_is_asked_until_kafka_is_back(
-    put: Callable[[Away], Away], ask: Callable[[RetryPolicy], Any], answer: Any
+@pytest.mark.parametrize(
+    ("ask", "answer"), [(read_committed, 7), (begin_output, True), (flush_appender, "written")]
+)
+def test_a_request_is_retried_until_kafka_is_back(
+    replace_clients: Callable[[Away], Away], ask: Callable[[RetryPolicy], Any], answer: Any
 ) -> None:
-    """The loop is alive meanwhile, which the probe is told; a role that is to end does not wait."""
-    away, beats = put(Away(AWAY_QUESTIONS)), []
+    """The probe gets a heartbeat at each retry; a role that is to end does not wait."""
+    away, beats = replace_clients(Away(REFUSED_REQUESTS)), []
 
     assert ask(RetryPolicy(away.is_silent, threading.Event(), lambda: beats.append(1))) == answer
-    assert len(beats) == AWAY_QUESTIONS
+    assert len(beats) == REFUSED_REQUESTS
 
     stop = threading.Event()
     stop.set()
-    away.left = AWAY_QUESTIONS
+    away.left = REFUSED_REQUESTS
     with pytest.raises(BrokerError):
         ask(RetryPolicy(away.is_silent, stop))
-    assert away.left == AWAY_QUESTIONS - 1
+    assert away.left == REFUSED_REQUESTS - 1
 
 
-@pytest.mark.parametrize("ask", [committed, begun])
-def test_a_kafka_that_is_there_is_asked_some_times_only(
-    put: Callable[[Away], Away], ask: Callable[[RetryPolicy], Any]
+@pytest.mark.parametrize("ask", [read_committed, begin_output])
+def test_a_request_to_a_reachable_kafka_is_retried_only_some_times(
+    replace_clients: Callable[[Away], Away], ask: Callable[[RetryPolicy], Any]
 ) -> None:
-    """Then something else is wrong, such as a transaction that never ends, and the role ends with
-    its sentence."""
-    away = put(Away(AWAY_QUESTIONS))
+    """Then something else is wrong, such as an endless transaction, and the role ends with the
+    error."""
+    away = replace_clients(Away(REFUSED_REQUESTS))
 
     with pytest.raises(BrokerError):
         ask(RetryPolicy(bool))
-    assert AWAY_QUESTIONS - 10 < away.left < AWAY_QUESTIONS - 2
+    assert REFUSED_REQUESTS - 10 < away.left < REFUSED_REQUESTS - 2
 
 
 @pytest.mark.parametrize(("seconds", "is_ours"), [(29.0, False), (31.0, True)])
@@ -125,7 +128,7 @@ def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
     from what is committed."""
     now = iter([0.0])
     fenced = Scripted(flush=refusal(KafkaError._FENCED, "fenced by a newer instance", fatal=True))
-    put_producer(monkeypatch, transaction, lambda _: fenced)
+    patch_producers(monkeypatch, transaction, lambda _: fenced)
     transactions = TransactionalOutput(
         Settings(), "worker-0", "outputs", monotonic=lambda: next(now, seconds)
     )
@@ -137,7 +140,7 @@ def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
             transactions.run([], [], b"")
 
 
-def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appended_records_wait_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """An append that gave up after a minute ended every worker and index that had asked just before
     Kafka went away."""
     configs: list[dict[str, Any]] = []
@@ -150,24 +153,28 @@ def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "code", few([KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
 )
-def test_a_partition_is_begun_once_kafka_is_back(code: int, put: Callable[[Away], Away]) -> None:
+def test_a_partition_is_begun_once_kafka_is_back(
+    code: int, replace_clients: Callable[[Away], Away]
+) -> None:
     """For as long as it is away, the first offset is asked for and committed again and again."""
-    away = put(Away(AWAY_QUESTIONS, refusal(code)))
-    assert reader(RetryPolicy(away.is_silent)).low_watermark(("documents", 0)) == 3
+    away = replace_clients(Away(REFUSED_REQUESTS, refusal(code)))
+    assert make_source_consumer(RetryPolicy(away.is_silent)).low_watermark(("documents", 0)) == 3
     assert away.left == 0
 
-    away = put(Away(AWAY_QUESTIONS, refusal(code)))
-    assert reader(RetryPolicy(away.is_silent)).commit_start({("documents", 0): (7, "")})
+    away = replace_clients(Away(REFUSED_REQUESTS, refusal(code)))
+    assert make_source_consumer(RetryPolicy(away.is_silent)).commit_start(
+        {("documents", 0): (7, "")}
+    )
     assert away.left == 0
 
 
 @pytest.mark.parametrize("code", sorted(GROUP_MOVED))
-def test_a_beginning_is_not_committed_where_the_group_went_on(
-    code: int, put: Callable[[Away], Away]
+def test_a_beginning_is_not_committed_if_the_group_has_moved_on(
+    code: int, replace_clients: Callable[[Away], Away]
 ) -> None:
-    """Nobody ends for it: it is asked for anew."""
-    put(Away(1, refusal(code)))
-    it = reader()
+    """No role ends, and the next attempt commits it."""
+    replace_clients(Away(1, refusal(code)))
+    source_consumer = make_source_consumer()
 
-    assert not it.commit_start({("documents", 0): (7, "")})
-    assert it.commit_start({("documents", 0): (7, "")})
+    assert not source_consumer.commit_start({("documents", 0): (7, "")})
+    assert source_consumer.commit_start({("documents", 0): (7, "")})

@@ -16,7 +16,7 @@ from stream_dedup.domain.threads import SideThread
 from stream_dedup.kafka import append, transaction
 from stream_dedup.kafka.transaction import Outcome, Output, TransactionalOutput
 from stream_dedup.settings.settings import Settings
-from tests.kafka.scripted import Scripted, lost, put, refusal
+from tests.kafka.scripted import Scripted, lost_error, patch_producers, refusal
 
 FENCED = refusal(KafkaError._FENCED, "fenced by a newer instance", fatal=True)
 DENIED = refusal(
@@ -26,13 +26,13 @@ OFFSETS = [("documents", 0, 1, "")]
 RECORD = Output("unique", 0, b"k", b"v", None, [])
 
 
-def transactions(**more: Any) -> TransactionalOutput:
+def make_output(**more: Any) -> TransactionalOutput:
     return TransactionalOutput(Settings(), "worker-0", "outputs", **more)
 
 
-def test_calls_are_made_in_turn_and_raise_what_they_raise() -> None:
-    """One after another in the caller's thread; each ends before `call` does, and the next is
-    served after an error too."""
+def test_calls_run_in_turn_and_raise_their_errors() -> None:
+    """Calls run one after another in one thread, also after an error; each ends before `call`
+    returns."""
     done: list[str] = []
     caller = SideThread("transactions")
     caller.call(lambda: done.append(threading.current_thread().name), 10)
@@ -54,7 +54,7 @@ def test_a_call_that_never_returns_is_left_behind() -> None:
 
 
 def test_its_owner_goes_on_while_a_call_runs() -> None:
-    """Nothing has ended until it has; then its result is there, once, or what it raised."""
+    """Once the call has ended, its result can be taken once, or its error is raised."""
     caller, go_on = SideThread("transactions"), threading.Event()
     caller.start(lambda: go_on.wait(10) and "done")
 
@@ -71,12 +71,11 @@ def test_its_owner_goes_on_while_a_call_runs() -> None:
 
 
 class Large:
-    """Something that can be looked for."""
+    """An object whose release a test can observe."""
 
 
 def test_a_caller_keeps_nothing_of_a_call_that_has_ended() -> None:
-    """A transaction's batches and outputs are as large as all else that a worker holds: they go
-    when it has ended."""
+    """A transaction's batches and outputs are large, so they are freed when it has ended."""
     caller = SideThread("transactions")
 
     def start() -> tuple[weakref.ref[Large], weakref.ref[Large]]:
@@ -90,43 +89,41 @@ def test_a_caller_keeps_nothing_of_a_call_that_has_ended() -> None:
     caller.take_result()
     until = time.monotonic() + 10
     while (carried() or made()) and time.monotonic() < until:
-        time.sleep(0.01)  # its thread lets go a moment after it has said so
+        time.sleep(0.01)  # its thread frees them a moment after the end
 
     assert (carried(), made()) == (None, None)
 
 
 @pytest.mark.parametrize(
     "steps",
-    [{"flush": lost(FENCED)}, {"flush": lost(), "abort_transaction": FENCED}],
+    [{"flush": lost_error(FENCED)}, {"flush": lost_error(), "abort_transaction": FENCED}],
     ids=["raised in a report", "told by the next call"],
 )
-def test_a_fence_that_python_hides_is_a_fence(
+def test_a_fence_that_python_hides_is_raised(
     monkeypatch: pytest.MonkeyPatch, steps: dict[str, Any]
 ) -> None:
-    """A flush that fails without a word counts as unwritten; what is fatal is told as what it
-    is."""
-    put(monkeypatch, transaction, lambda _: Scripted(**steps))
+    """A flush that fails without a cause counts as unwritten; a fatal error is raised as it is."""
+    patch_producers(monkeypatch, transaction, lambda _: Scripted(**steps))
 
     with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
-        transactions().run([RECORD], [], b"")
+        make_output().run([RECORD], [], b"")
 
 
 @pytest.mark.parametrize("is_heard", [True, False])
-def test_a_fatal_error_that_python_loses_is_known_to_the_client(
+def test_a_fatal_error_that_python_loses_is_raised(
     monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
-    """An append that may not be made is named: the callback was told or, where it was not, a new
-    client meets the same and has no report in which it could be lost."""
+    """The denied append is named: the callback got the error, or a new client gets it again."""
 
     def make(config: dict[str, Any]) -> Scripted:
         def flush(_: float) -> int:
             if is_heard:
                 config["error_cb"](DENIED.args[0])
-            raise lost()
+            raise lost_error()
 
         return Scripted(poll=DENIED) if made else Scripted(flush=flush)
 
-    made = put(monkeypatch, append, make)
+    made = patch_producers(monkeypatch, append, make)
     with pytest.raises(
         BrokerError,
         match=r"(?i)cluster authorization failed.* needs the ACL Write on topic verdicts",
@@ -144,21 +141,21 @@ def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(
     """Nobody else has the id, so the process goes on: it asks what was committed, and begins again
     from there."""
     error = refusal(KafkaError.INVALID_TXN_STATE, "in an invalid state", fatal=True)
-    made = put(monkeypatch, transaction, lambda _: Scripted(**{step: error}))
+    made = patch_producers(monkeypatch, transaction, lambda _: Scripted(**{step: error}))
 
-    result = transactions().run([], OFFSETS, b"")
+    result = make_output().run([], OFFSETS, b"")
 
     assert (result.outcome, result.is_late, len(made)) == (Outcome.UNKNOWN, False, 2)
     assert "INVALID_TXN_STATE" in result.why
 
 
-def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(
+def test_after_one_producer_is_lost_the_other_is_replaced_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both know the same brokers: what made the one wait for ever makes the other wait as long, and
-    then a third time."""
+    """Both know the same brokers, so what made one wait for ever would make the other wait as
+    well."""
     names: list[str] = []
-    told: list[str] = []
+    committed_by: list[str] = []
 
     def make(config: dict[str, Any]) -> Scripted:
         names.append(config["transactional.id"])
@@ -166,21 +163,22 @@ def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(
 
         def send_offsets(*_: Any) -> None:
             if (
-                name == "worker-0 1" and name in told
+                name == "worker-0 1" and name in committed_by
             ):  # the first one's broker forgets its third transaction
                 raise refusal(KafkaError.INVALID_TXN_STATE)
 
         return Scripted(
-            send_offsets_to_transaction=send_offsets, commit_transaction=lambda _: told.append(name)
+            send_offsets_to_transaction=send_offsets,
+            commit_transaction=lambda _: committed_by.append(name),
         )
 
-    put(monkeypatch, transaction, make)
-    both = transactions(alternates=True)
+    patch_producers(monkeypatch, transaction, make)
+    both = make_output(alternates=True)
 
     outcomes = [both.run([], OFFSETS, b"").outcome for _ in range(7)]
 
     assert outcomes == [Outcome.COMMITTED] * 2 + [Outcome.UNKNOWN] + [Outcome.COMMITTED] * 4
-    assert told == [
+    assert committed_by == [
         "worker-0 1",
         "worker-0~2 1",
         "worker-0 2",
@@ -190,9 +188,8 @@ def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(
     ]
 
 
-def breaking(told: int | None) -> Scripted:
-    """Return one whose first record is refused while it is written, and which takes none of the
-    others."""
+def make_breaking_producer(code: int | None) -> Scripted:
+    """Return a producer whose first record is refused later, and which accepts no other record."""
     reports: list[Any] = []
 
     def produce(
@@ -204,29 +201,29 @@ def breaking(told: int | None) -> Scripted:
 
     return Scripted(
         produce=produce,
-        flush=lambda _: 0 if told is None else reports[0](KafkaError(told), None) or 0,
+        flush=lambda _: 0 if code is None else reports[0](KafkaError(code), None) or 0,
         send_offsets_to_transaction=0
-        if told is not None
+        if code is not None
         else refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED),
         commit_transaction=AssertionError("what is half written is committed"),
     )
 
 
 @pytest.mark.parametrize(
-    ("told", "refused", "why"),
+    ("code", "refused", "why"),
     [
         (KafkaError.MSG_SIZE_TOO_LARGE, (0,), "MSG_SIZE_TOO_LARGE"),
         (KafkaError._MSG_TIMED_OUT, (), ""),
     ],
 )
 def test_a_transaction_that_breaks_while_it_is_written_is_aborted(
-    monkeypatch: pytest.MonkeyPatch, told: int, refused: tuple[int, ...], why: str
+    monkeypatch: pytest.MonkeyPatch, code: int, refused: tuple[int, ...], why: str
 ) -> None:
     """The first record is refused before the second is handed over: it is named, and the process
     goes on."""
-    made = put(monkeypatch, transaction, lambda _: breaking(told))
+    made = patch_producers(monkeypatch, transaction, lambda _: make_breaking_producer(code))
 
-    result = transactions().run([RECORD] * 3, OFFSETS, b"")
+    result = make_output().run([RECORD] * 3, OFFSETS, b"")
 
     assert (result.outcome, result.refused, made[0].calls.count("abort_transaction")) == (
         Outcome.ABORTED,
@@ -236,14 +233,14 @@ def test_a_transaction_that_breaks_while_it_is_written_is_aborted(
     assert why in result.why
 
 
-def test_a_transaction_that_breaks_for_want_of_an_acl_says_so(
+def test_a_transaction_that_breaks_without_an_acl_names_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No record has a report then, and the next call tells."""
-    put(monkeypatch, transaction, lambda _: breaking(None))
+    """No record has a report then; the next call raises the error."""
+    patch_producers(monkeypatch, transaction, lambda _: make_breaking_producer(None))
 
     with pytest.raises(BrokerError, match="needs the ACL Write on topic unique"):
-        transactions().run([RECORD] * 3, OFFSETS, b"")
+        make_output().run([RECORD] * 3, OFFSETS, b"")
 
 
 class Clock:
@@ -263,9 +260,8 @@ class Clock:
 def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Whether they all fit into the queue of three or not: after 30 s Kafka ends it, and takes the
-    worker for one that was replaced. Fewer may be written in time, so the transaction counts as
-    late."""
+    """After 30 s Kafka ends a transaction and fences its worker, even if the outputs fit into the
+    queue of three. Fewer may be written in time, so the transaction counts as late."""
     clock, queued, aborted_at = Clock(), [], []
 
     def produce(*_: Any) -> None:
@@ -282,9 +278,9 @@ def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
         ),
         abort_transaction=lambda _: aborted_at.append(clock.now),
     )
-    put(monkeypatch, transaction, lambda _: silent)
+    patch_producers(monkeypatch, transaction, lambda _: silent)
 
-    result = transactions(monotonic=clock.monotonic).run([RECORD] * count, OFFSETS, b"")
+    result = make_output(monotonic=clock.monotonic).run([RECORD] * count, OFFSETS, b"")
 
     assert (result.outcome, result.is_late) == (Outcome.ABORTED, True)
     assert 20 < aborted_at[0] - 1000.0 < 27
@@ -298,18 +294,18 @@ def test_a_producer_that_may_have_sent_its_offsets_twice_begins_nothing_more(
     """The client sends them again when its connection broke; the first copy must not come into the
     next transaction."""
     clock = Clock()
-    made = put(
+    made = patch_producers(
         monkeypatch,
         transaction,
         lambda _: Scripted(send_offsets_to_transaction=lambda *_: clock.wait(seconds)),
     )
-    output = transactions(monotonic=clock.monotonic)
+    output = make_output(monotonic=clock.monotonic)
 
     assert [output.run([RECORD], OFFSETS, b"").outcome for _ in range(2)] == [Outcome.COMMITTED] * 2
     assert len(made) == made_in_all
 
 
-def test_a_topic_that_has_grown_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_with_new_partitions_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transaction is aborted, and the next one is written: nothing was deleted."""
     asked: list[str] = []
 
@@ -318,25 +314,27 @@ def test_a_topic_that_has_grown_is_asked_about(monkeypatch: pytest.MonkeyPatch) 
             raise refusal(KafkaError._UNKNOWN_PARTITION)
 
     outdated = Scripted(produce=produce, list_topics=lambda topic, timeout: asked.append(topic))
-    put(monkeypatch, transaction, lambda _: outdated)
-    output = transactions()
+    patch_producers(monkeypatch, transaction, lambda _: outdated)
+    output = make_output()
 
     assert output.run([RECORD], [], b"").outcome is Outcome.ABORTED
     assert asked == ["unique"]
     assert output.run([RECORD], [], b"").outcome is Outcome.COMMITTED
 
 
-def test_a_load_says_that_kafka_takes_nothing_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_reports_that_kafka_accepts_nothing_and_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It does not wait for ever: each record is tried for as long as Kafka's client tries it."""
     monkeypatch.setattr(append, "STALLED_SECONDS", 0.2)
-    said: list[str] = []
+    report_lines: list[str] = []
     settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", kafka={"message.timeout.ms": "1500"})
-    producer = append.LoadProducer(settings, report=said.append)
+    producer = append.LoadProducer(settings, report=report_lines.append)
     for number in range(3):
         producer.send("documents", None, b"%d" % number)
 
     assert producer.flush(math.inf) == 3
-    assert [one.partition(" for ")[0] for one in said] == [
+    assert [line.partition(" for ")[0] for line in report_lines] == [
         "Kafka has acknowledged none of 3 records"
     ]
     assert ("timed out" in producer.first_failure, producer.has_given_up) == (True, True)
@@ -349,14 +347,13 @@ def test_a_load_says_that_kafka_takes_nothing_and_ends(monkeypatch: pytest.Monke
 def test_a_topic_deleted_under_a_producer_is_named(
     monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """librdkafka says that a partition is unknown, or destroyed; the cause is that its topic is
-    gone, and what helps is to create it."""
+    """librdkafka reports an unknown or destroyed partition; the error names the deleted topic."""
     reports: list[Any] = []
     steps = {
         "produce": lambda *given: reports.append(given[-1]),
         "poll": lambda _: reports.pop()(KafkaError(code), None),
     }
-    put(monkeypatch, append, lambda _: Scripted(**steps))
+    patch_producers(monkeypatch, append, lambda _: Scripted(**steps))
     writer = append.LogAppender(Settings(), "verdicts", "index")
     writer.send(b"answer", b"index", print)
 

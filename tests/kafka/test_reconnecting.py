@@ -14,7 +14,7 @@ from stream_dedup.settings.settings import Settings
 
 
 class Port:
-    """Where nobody speaks Kafka: each connection is closed at once, and counted."""
+    """A port that closes each connection at once, and counts them."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -40,29 +40,29 @@ class Port:
 def ports() -> Iterator[tuple[Port, Port]]:
     both = Port(), Port()
     yield both
-    for one in both:
-        one.close()
+    for port in both:
+        port.close()
 
 
 @pytest.mark.thorough
-def test_our_clients_try_seldom(ports: tuple[Port, Port]) -> None:
-    """Of the hundred times that librdkafka tries by itself, a client of ours tries some five."""
+def test_our_clients_reconnect_seldom(ports: tuple[Port, Port]) -> None:
+    """Our client tries some five times while librdkafka's default tries a hundred times."""
     usual, ours = ports
     config = client.producer_config(usual.settings, "usual", {}, {"message.timeout.ms": 0})
-    kept = [
+    producers = [
         client.make_producer(
             {name: value for name, value in config.items() if name not in WAITS}, client._MUTED
         )
     ]
     config = client.producer_config(ours.settings, "ours", {}, {"message.timeout.ms": 0})
-    kept.append(client.make_producer(config, client._MUTED))
-    for one in kept:
-        one.produce("topic", b"value")
+    producers.append(client.make_producer(config, client._MUTED))
+    for producer in producers:
+        producer.produce("topic", b"value")
 
     until = time.monotonic() + 60
     while usual.tried < 100 and time.monotonic() < until:
-        for one in kept:
-            one.poll(0.02)
+        for producer in producers:
+            producer.poll(0.02)
 
     assert usual.tried >= 100
     assert 0 < ours.tried < 20

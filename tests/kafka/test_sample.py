@@ -46,22 +46,21 @@ _KEEP: list[Producer] = []
 
 
 def test_a_sample_is_exactly_its_spans(settings: Settings) -> None:
-    """From the first offset to before the last, in order, of several partitions at once; an empty
-    span costs nothing."""
+    """Spans of several partitions are read in order, up to before their end; an empty span is
+    skipped."""
     found = list(read_spans(settings, {("t", 0): [(30, 80)], ("t", 1): [(0, 10)]}))
 
-    assert [one.offset for one in found if one.partition == 0] == list(range(30, 80))
-    assert [one.value for one in found if one.partition == 1] == [
+    assert [message.offset for message in found if message.partition == 0] == list(range(30, 80))
+    assert [message.value for message in found if message.partition == 1] == [
         str(number).encode() for number in range(10)
     ]
     assert list(read_spans(settings, {("t", 0): [(5, 5)]})) == []
 
 
-def test_several_spans_of_a_partition(settings: Settings) -> None:
-    """Each comes once and in order, whether it lies just behind the one before or far from it;
-    beyond the end there is none."""
+def test_several_spans_of_a_partition_are_read(settings: Settings) -> None:
+    """Each record is read once and in order, in adjacent and in distant spans, up to the end."""
     runs = [(3, 6), (6, 9), (40, 42), (100, 130), (140, 150)]
-    found = [one.offset for one in read_spans(settings, {("t", 0): runs})]
+    found = [message.offset for message in read_spans(settings, {("t", 0): runs})]
 
     assert found == [*range(3, 9), 40, 41, *range(100, 120)]
 
@@ -75,7 +74,7 @@ def test_deleted_records_are_not_unread() -> None:
 
 
 def test_records_are_counted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offsets of a long span, records of a short one: beyond the end is none, as at a marker."""
+    """In a long span offsets are counted, in a short one records."""
     monkeypatch.setattr(spans, "_COUNTED_OFFSETS_MAX", 5)
     wanted = {("t", 0): (118, 122), ("t", 1): (4, 12)}
     assert count_records(settings, wanted) == {("t", 0): 2, ("t", 1): 8}
@@ -85,15 +84,16 @@ def test_records_are_counted(settings: Settings, monkeypatch: pytest.MonkeyPatch
     }
 
 
-def test_the_ends_of_partitions(settings: Settings) -> None:
+def test_bounds_returns_the_ends_of_partitions(settings: Settings) -> None:
     assert Admin(settings).bounds([("t", 0), ("t", 1)]) == {("t", 0): (0, 120), ("t", 1): (0, 10)}
 
 
 def test_a_reader_follows_all_partitions(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the beginning all that is there, and None where nothing comes; then what is written
-    later; of one partition, if asked. A topic that is missing is named."""
+    """A reader yields the stored records, None while there are none, and later records.
+
+    It can read a single partition. A missing topic is named."""
 
     # The mock cluster describes no topics.
     known = SimpleNamespace(topic_ids=lambda _: {"t": ExistingTopic(b"", 2)})

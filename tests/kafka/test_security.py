@@ -68,7 +68,7 @@ def test_kerberos_passes_the_service_s_name() -> None:
     assert found == Security("GSSAPI", kerberos_service="broker")
 
 
-def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> None:
+def test_tls_verifies_certificate_and_host_by_default(pki: Path) -> None:
     """The defaults are librdkafka's; host names and then certificates can be left unchecked, never
     the other way round."""
     tls = {"security.protocol": "ssl", "ssl.ca.location": str(pki / "ca.pem")}
@@ -83,7 +83,9 @@ def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> N
     assert (strict.verify_mode, strict.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert (no_host.verify_mode, no_host.check_hostname) == (ssl.CERT_REQUIRED, False)
     assert (nothing.verify_mode, nothing.check_hostname) == (ssl.CERT_NONE, False)
-    assert [one["subject"] for one in strict.get_ca_certs()] == [((("commonName", "localhost"),),)]
+    assert [certificate["subject"] for certificate in strict.get_ca_certs()] == [
+        ((("commonName", "localhost"),),)
+    ]
 
 
 def test_mutual_tls_from_files(pki: Path) -> None:
@@ -112,7 +114,7 @@ KEYSTORE = "name PEM files: ssl.certificate.location"
 
 
 @pytest.mark.parametrize(
-    ("properties", "says"),
+    ("properties", "pattern"),
     [
         ({"security.protocol": "TLS"}, "security.protocol is 'TLS', but must be PLAINTEXT or SSL"),
         ({**SCRAM, "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism is 'OAUTHBEARER'"),
@@ -123,17 +125,18 @@ KEYSTORE = "name PEM files: ssl.certificate.location"
         (TLS | {"ssl.ca.location": "/none"}, "/none.* cannot be used: No such file"),
     ],
 )
-def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], says: str) -> None:
-    """Nothing is left out silently: each is a sentence with the property's name, and exit code
-    78."""
-    with pytest.raises(ConfigurationError, match=says) as caught:
+def test_properties_that_aiokafka_does_not_support_are_refused(
+    properties: dict[str, str], pattern: str
+) -> None:
+    """Each error names the property and has exit code 78."""
+    with pytest.raises(ConfigurationError, match=pattern) as caught:
         security_of(properties)
 
     assert caught.value.exit_code == 78
     assert "s3cret" not in str(caught.value)
 
 
-def test_all_problems_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         security_of(
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.key.location": "/k"}
@@ -143,8 +146,8 @@ def test_all_problems_at_once() -> None:
 
 
 def test_both_clients_get_the_same_from_the_environment(tmp_path: Path, pki: Path) -> None:
-    """One set of variables, secrets from files: librdkafka gets the properties, aiokafka their
-    like, `config show` masks."""
+    """librdkafka and aiokafka get the same values from one set of variables; `config show` masks
+    them."""
     secret = tmp_path / "password"
     secret.write_text("s3cret\n")
     files = {
@@ -164,16 +167,22 @@ def test_both_clients_get_the_same_from_the_environment(tmp_path: Path, pki: Pat
     }
 
     settings = load_settings(environ=environ)
-    theirs = base_config(settings, "x", {}, {})
-    ours = security_of(settings.kafka)
+    librdkafka_config = base_config(settings, "x", {}, {})
+    aiokafka_security = security_of(settings.kafka)
 
-    found = {name: theirs[name] for name in (*SCRAM, *files)}
+    found = {name: librdkafka_config[name] for name in (*SCRAM, *files)}
     assert found == {**SCRAM, **{name: str(pki / file) for name, file in files.items()}}
-    assert (ours.mechanism, ours.username, ours.password) == ("SCRAM-SHA-512", "worker", "s3cret")
-    shown = {one.name: one for one in settings.shown()}
+    assert (
+        aiokafka_security.mechanism,
+        aiokafka_security.username,
+        aiokafka_security.password,
+    ) == ("SCRAM-SHA-512", "worker", "s3cret")
+    shown = {setting.name: setting for setting in settings.shown()}
     assert shown["kafka.sasl.password"].value == shown["kafka.ssl.key.password"].value == MASK
     assert str(secret) in str(shown["kafka.sasl.password"].origin)
     assert not any(
-        word in f"{settings!r}{one}" for word in ("s3cret", "'open'") for one in shown.values()
+        word in f"{settings!r}{setting}"
+        for word in ("s3cret", "'open'")
+        for setting in shown.values()
     )
     assert "s3cret" not in repr(security_of(settings.kafka))

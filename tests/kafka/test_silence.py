@@ -1,4 +1,4 @@
-"""Readers of spans: silence is the time that they wait for Kafka, and nothing else."""
+"""Readers of spans count as silence only the time that they wait for Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END = 4
 
 
 class Clock:
-    """A clock that moves when it is told to."""
+    """A clock that the tests move."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -51,7 +51,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, consume: Callable[..., list[RawMessage]]) -> None:
+def patch_consumer(
+    monkeypatch: pytest.MonkeyPatch, consume: Callable[..., list[RawMessage]]
+) -> None:
     monkeypatch.setattr(readers, "make_consumer", lambda _: Scripted(consume=consume))
 
 
@@ -61,7 +63,7 @@ def test_a_slow_caller_is_no_silence(
 ) -> None:
     """A caller may take an hour between two records, and Kafka a moment before each."""
     answers = iter([piece for offset in range(END) for piece in ([], [record(offset)])])
-    serve(monkeypatch, lambda *_: next(answers))
+    patch_consumer(monkeypatch, lambda *_: next(answers))
     count = 0
     for count, _message in enumerate(read(), 1):  # noqa: B007 - the count is read after the loop
         clock.now += 3_600
@@ -80,7 +82,7 @@ def test_a_stopped_process_is_no_silence(
         clock.now += 3_600
         return next(answers)
 
-    serve(monkeypatch, consume)
+    patch_consumer(monkeypatch, consume)
 
     assert len(list(read())) == END
 
@@ -89,14 +91,14 @@ def test_a_stopped_process_is_no_silence(
 def test_a_silent_broker_is_reported(
     read: Callable[[], Iterable[object]], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing comes for as long as a reader waits, it says so, and from where on."""
+    """After its waiting time the reader raises an error with the offset that it has reached."""
     first = iter([[record(0)]])
 
     def consume(_most: int, seconds: float) -> list[RawMessage]:
         clock.now += seconds
         return next(first, [])
 
-    serve(monkeypatch, consume)
+    patch_consumer(monkeypatch, consume)
     began = clock.now
 
     with pytest.raises(BrokerError, match=r"documents-0 could not be read beyond offset 1 of 4: n"):
@@ -105,19 +107,19 @@ def test_a_silent_broker_is_reported(
 
 
 def test_an_open_transaction_is_no_silence(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A partition that is at its end, and not at that of the span, has an open transaction; a
-    reader that needs all of it says so."""
+    """An open transaction before the end of the span is reported by a reader that needs all of
+    it."""
 
-    def come() -> Iterator[list[RawMessage]]:
+    def first_reads() -> Iterator[list[RawMessage]]:
         yield [record(0), record(1, error=KafkaError(KafkaError._PARTITION_EOF))]
 
-    first = come()
+    first = first_reads()
 
     def consume(_most: int, seconds: float) -> list[RawMessage]:
         clock.now += seconds
         return next(first, [])
 
-    serve(monkeypatch, consume)
+    patch_consumer(monkeypatch, consume)
 
     with pytest.raises(BrokerError, match="a transaction at offset 1 has been open"):
         list(read_partition(Settings(), *KEY))

@@ -1,5 +1,5 @@
-"""Records that no client can read: one each, after it is certain, and the partition goes on; and
-headers that none can give."""
+"""Each unreadable record is reported, and the partition is read on; unreadable headers are reported
+too."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Partition(Scripted):
         return [record(self._at - 1)]
 
     def poll(self, timeout: float) -> None:
-        """Give nothing: what is asked for committed offsets reads no records."""
+        """Return nothing: the client for committed offsets reads no records."""
 
     def position(self, _: Any) -> list[TopicPartition]:
         return [TopicPartition("documents", 0, self._position)]
@@ -57,56 +57,58 @@ class Partition(Scripted):
         self.incremental_assign(partitions)
 
 
-def read(monkeypatch: pytest.MonkeyPatch, partition: Any, turns: int = 60) -> list[Any]:
+def read_messages(monkeypatch: pytest.MonkeyPatch, partition: Any, turns: int = 60) -> list[Any]:
     monkeypatch.setattr(source_module, "make_consumer", lambda _: partition)
     source = SourceConsumer(Settings(), "documents", "test", None)  # type: ignore[arg-type]
     source.restart_at({("documents", 0): 0})
-    return [one for _ in range(turns) for one in source.take_messages(10, 0.0)]
+    return [message for _ in range(turns) for message in source.take_messages(10, 0.0)]
 
 
 @pytest.mark.parametrize(
     "bad",
     [(range(3, 4),), (range(3, 7),), (range(1),), (range(9, 10),), (range(2, 4), range(4, 6))],
 )
-def test_every_offset_comes_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[range, ...]) -> None:
-    """Whether one record or several, first or last, or two batches in a row: every offset comes
-    once and in order, and what could not be read is marked so, with the client's words. The reader
-    of `audit` gives the same, and comes to its end."""
+def test_every_offset_is_read_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[range, ...]) -> None:
+    """Every offset is read once and in order; unreadable ones are marked, with the client's reason.
+    The reader of `audit` returns the same, and ends."""
     monkeypatch.setattr(readers, "make_consumer", lambda _: Partition(10, *bad))
     reader = spans.BoundsReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
-    lost = {offset for one in bad for offset in one}
+    lost = {offset for batch in bad for offset in batch}
 
     for found in (
-        read(monkeypatch, Partition(10, *bad)),
-        [one for some in reader.read_messages() for one in some],
+        read_messages(monkeypatch, Partition(10, *bad)),
+        [message for messages in reader.read_messages() for message in messages],
     ):
-        assert [one.offset for one in found] == list(range(10))
-        assert {one.offset for one in found if isinstance(one, Unreadable)} == lost
-        assert {one.why for one in found if isinstance(one, Unreadable)} == {"failed CRC32C check"}
+        assert [message.offset for message in found] == list(range(10))
+        assert {message.offset for message in found if isinstance(message, Unreadable)} == lost
+        assert {message.why for message in found if isinstance(message, Unreadable)} == {
+            "failed CRC32C check"
+        }
     assert reader.open_transactions == {}
 
 
-def test_an_error_that_passes_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_error_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that was damaged on the way, and is whole when it is fetched again, is read."""
     partition = Partition(5, range(2, 4))
     fetches = []
     consume = partition.consume
 
-    def once(most: int, timeout: float) -> list[RawMessage]:
+    def consume_one(most: int, timeout: float) -> list[RawMessage]:
         fetches.append(partition._at)
         if fetches.count(2) > 1:
             partition._bad = ()
         return consume(most, timeout)[:1]
 
-    partition.consume = once  # type: ignore[method-assign]
+    partition.consume = consume_one  # type: ignore[method-assign]
 
-    assert [(one.offset, isinstance(one, Unreadable)) for one in read(monkeypatch, partition)] == [
-        (offset, False) for offset in range(5)
-    ]
+    assert [
+        (message.offset, isinstance(message, Unreadable))
+        for message in read_messages(monkeypatch, partition)
+    ] == [(offset, False) for offset in range(5)]
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "says"),
+    ("code", "error", "pattern"),
     [
         (KafkaError._NOT_IMPLEMENTED, ConfigurationError, "Nothing was skipped. Upgrade"),
         (
@@ -121,11 +123,10 @@ def test_an_error_that_passes_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         ),
     ],
 )
-def test_what_must_not_be_skipped(
-    monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception], says: str
+def test_permanent_errors_end_the_role_and_skip_nothing(
+    monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception], pattern: str
 ) -> None:
-    """A format that the client does not know, and what it may not read, end the role with the
-    remedy."""
+    """An unknown format or a missing ACL ends the role with the remedy."""
     partition = Partition(1)
     monkeypatch.setattr(
         partition,
@@ -133,8 +134,8 @@ def test_what_must_not_be_skipped(
         lambda *_, **__: [record(0, error=KafkaError(code, "as the library says it"))],
     )
 
-    with pytest.raises(error, match=says):
-        read(monkeypatch, partition)
+    with pytest.raises(error, match=pattern):
+        read_messages(monkeypatch, partition)
 
 
 def test_a_reader_by_assignment_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +150,14 @@ def test_a_reader_by_assignment_needs_no_group(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(readers, "make_consumer", lambda _: partition)
 
     assert [
-        one.offset for one in LogReader(Settings(), "fingerprints", "test").take_messages(10, 0.0)
+        message.offset
+        for message in LogReader(Settings(), "fingerprints", "test").take_messages(10, 0.0)
     ] == [0]
 
 
-def failing(names: Sequence[bytes]) -> BaseException:
-    """Return what comes of a record with these names: the first error, behind one of Python's for
-    each of them."""
+def make_headers_error(names: Sequence[bytes]) -> BaseException:
+    """Return the error for a record with these names: the first one's, wrapped once for each
+    name."""
     try:
         names[0].decode()
     except UnicodeDecodeError as error:
@@ -167,8 +169,7 @@ def failing(names: Sequence[bytes]) -> BaseException:
 
 
 class Raw:
-    """A record as the client has it. With `bad` names it fails as the client does, and is not to be
-    asked again."""
+    """A record of the client. With `bad` names `headers` fails, and must not be called again."""
 
     def __init__(self, offset: int, *bad: bytes, headers: Any = None) -> None:
         self._offset, self._bad, self._headers, self._asked = offset, bad, headers, False
@@ -179,7 +180,7 @@ class Raw:
         )
         self._asked = True
         if self._bad:
-            raise failing(self._bad)
+            raise make_headers_error(self._bad)
         return self._headers
 
     def topic(self) -> str:
@@ -204,18 +205,18 @@ class Raw:
 CONVERSIONS: dict[str, Callable[[list[Any]], list[Message]]] = {
     "columns": lambda raws: list(client.to_messages("documents", raws)),
     "one by one, as all readers but the worker's own": lambda raws: [
-        client.to_message(one) for one in raws
+        client.to_message(raw) for raw in raws
     ],
 }
 
 
-@pytest.mark.parametrize("converted", CONVERSIONS.values(), ids=CONVERSIONS)
+@pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
 def test_a_name_that_is_not_utf8_costs_the_headers_only(
-    converted: Callable[[list[Any]], list[Message]],
+    convert: Callable[[list[Any]], list[Message]],
 ) -> None:
-    """Key, value and timestamp are as they came, the name is told, and the records beside it are
+    """Key, value and timestamp are unchanged, the name is reported, and the other records are
     whole."""
-    found = converted(
+    found = convert(
         [
             Raw(0, headers=[("a", b"1")]),
             Raw(1, "référent".encode("latin-1")),
@@ -226,14 +227,18 @@ def test_a_name_that_is_not_utf8_costs_the_headers_only(
         ]
     )
 
-    assert [one.offset for one in found] == [0, 1, 2, 3, 4, 5]
-    assert [one.key for one in found] == [b"k%d" % at for at in range(6)]
-    assert [one.value for one in found] == [None, b"v1", None, b"v3", None, b"v5"]
-    assert {one.timestamp_ms for one in found} == {1_790_000_000_000}
-    assert [one.headers for one in found] == [[("a", b"1")], [], [], [], [], [("", None)]]
-    names = {one.offset: one.name for one in found if isinstance(one, UnreadableHeaders)}
+    assert [message.offset for message in found] == [0, 1, 2, 3, 4, 5]
+    assert [message.key for message in found] == [b"k%d" % offset for offset in range(6)]
+    assert [message.value for message in found] == [None, b"v1", None, b"v3", None, b"v5"]
+    assert {message.timestamp_ms for message in found} == {1_790_000_000_000}
+    assert [message.headers for message in found] == [[("a", b"1")], [], [], [], [], [("", None)]]
+    names = {
+        message.offset: message.name for message in found if isinstance(message, UnreadableHeaders)
+    }
     assert names == {1: r"r\xe9f\xe9rent", 3: r"\xff", 4: r"\xfe" * 60 + "..."}
-    assert all("utf-8" in one.why for one in found if isinstance(one, UnreadableHeaders))
+    assert all(
+        "utf-8" in message.why for message in found if isinstance(message, UnreadableHeaders)
+    )
 
 
 def test_another_fault_of_the_client_is_not_hidden() -> None:

@@ -97,9 +97,11 @@ def answers_of(form: int) -> dict[str, bytes]:
     }
 
 
-def judged(log: Sequence[tuple[int, bytes | None]]) -> dict[int, bytes]:
+def index_answers(log: Sequence[tuple[int, bytes | None]]) -> dict[int, bytes]:
     """Return the answers to (append time, record) of a whole log, by log offset."""
-    return dict(LogIndex(MemoryStore()).apply([(offset, *one) for offset, one in enumerate(log)]))
+    return dict(
+        LogIndex(MemoryStore()).apply([(offset, *entry) for offset, entry in enumerate(log)])
+    )
 
 
 def _write(path: Path, found: object) -> None:
@@ -118,7 +120,12 @@ def main() -> None:
         written = [[append_ms, None if raw is None else raw.hex()] for append_ms, raw in log]
         _write(
             folder / f"{name}.json",
-            {"log": written, "answers": {at: raw.hex() for at, raw in judged(log).items()}},
+            {
+                "log": written,
+                "answers": {
+                    log_offset: raw.hex() for log_offset, raw in index_answers(log).items()
+                },
+            },
         )
 
 

@@ -1,5 +1,5 @@
-"""The bytes on `verdicts`, chained: whole or refused. That they are frozen:
-`test_formats`."""
+"""Answers on `verdicts` are chained, and read whole or refused; `test_formats` compares their
+bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ REJECTED = answers.Rejected(18, bytes(16), 7, "The recipe is another.")
 
 
 @pytest.mark.parametrize("answer", [ANSWER, REJECTED])
-def test_there_and_back(answer: answers.LogAnswer | answers.Rejected) -> None:
+def test_an_answer_is_decoded_as_it_was_encoded(
+    answer: answers.LogAnswer | answers.Rejected,
+) -> None:
     raw, chain = answers.encode(answer, b"12345678")
 
     decoded = answers.decode(raw)
@@ -50,12 +52,11 @@ def test_there_and_back(answer: answers.LogAnswer | answers.Rejected) -> None:
     } == {name: getattr(decoded, name) for name in decoded.__dataclass_fields__ if name != "chain"}
 
 
-def test_of_an_answer_to_another_worker_only_the_head_is_read() -> None:
-    """Replicas are compared by it; a worker decodes what it asked itself, and an answer that is cut
-    is refused all the same."""
+def test_only_the_head_of_an_answer_to_another_worker_is_read() -> None:
+    """A worker decodes in full only answers to its own requests; a truncated answer is refused."""
     raw, chain = answers.encode(ANSWER, b"12345678")
     broken = bytearray(raw[:-4])
-    broken[6 + 32 + 4] = 250  # a reason that nobody knows
+    broken[6 + 32 + 4] = 250  # an unknown reason
     broken += zlib.crc32(broken).to_bytes(4, "little")
 
     assert answers.decode(raw, nonce=ANSWER.nonce) == answers.decode(raw)
@@ -69,24 +70,24 @@ def test_of_an_answer_to_another_worker_only_the_head_is_read() -> None:
 
 
 def plain_body(head: tuple[int, bytes, int], judgements: list[Judgement]) -> bytes:
-    """Return the body of an answer, value by value as the grammar has them."""
-    named = [(one, one.of) for one in judgements if one.of is not None]
+    """Return the body of an answer, value by value as the grammar defines them."""
+    named = [(judgement, judgement.of) for judgement in judgements if judgement.of is not None]
     table = list(dict.fromkeys(of.position[:3] for _, of in named))
     columns = [
-        [one.reason for one in judgements],
-        [one.distance for one in judgements],
-        [one.similarity for one in judgements],
+        [judgement.reason for judgement in judgements],
+        [judgement.distance for judgement in judgements],
+        [judgement.similarity for judgement in judgements],
     ]
     parts = [struct.pack("<Q16sQI", *head, len(judgements)), *map(bytes, columns)]
-    parts += [struct.pack("<Q", one.decided.offset) for one in judgements]
-    parts += [struct.pack("<I", one.decided.place) for one in judgements]
+    parts += [struct.pack("<Q", judgement.decided.offset) for judgement in judgements]
+    parts += [struct.pack("<I", judgement.decided.place) for judgement in judgements]
     parts.append(struct.pack("<H", len(table)))
     parts += [
         bytes([len(topic.encode())]) + topic.encode() + id_ + struct.pack("<I", number)
         for topic, id_, number in table
     ]
-    parts += [struct.pack("<I", one.copies) for one, _ in named] + [
-        bytes([one.better]) for one, _ in named
+    parts += [struct.pack("<I", judgement.copies) for judgement, _ in named] + [
+        bytes([judgement.better]) for judgement, _ in named
     ]
     parts += [struct.pack("<H", table.index(of.position[:3])) for _, of in named]
     parts += [struct.pack("<q", of.position.offset) for _, of in named] + [
@@ -97,9 +98,8 @@ def plain_body(head: tuple[int, bytes, int], judgements: list[Judgement]) -> byt
     )
 
 
-def test_an_answer_is_what_the_grammar_says() -> None:
-    """Whatever their documents are and name, and whatever came before: the bytes that the grammar
-    says, and the chain."""
+def test_an_answer_is_encoded_as_the_grammar_defines() -> None:
+    """Random answers, one after another, have the bytes and the chain that the grammar defines."""
     seed = int(os.environ["TEST_SEED"])
     print("seed", seed)
     chance = random.Random(seed)
@@ -129,16 +129,16 @@ def test_an_answer_is_what_the_grammar_says() -> None:
     for _ in range(500):
         head = chance.randrange(2**64), chance.randbytes(16), chance.randrange(2**64)
         judgements = [judgement() for _ in range(chance.choice([1, 2, 10]))]
-        raw, told = answers.encode(answers.LogAnswer(*head, judgements), chain)
+        raw, encoded_chain = answers.encode(answers.LogAnswer(*head, judgements), chain)
 
         body = plain_body(head, judgements)
         chain = hashlib.blake2b(chain + body, digest_size=8).digest()
-        assert told == chain
+        assert encoded_chain == chain
         assert raw == framed(answers.MAGIC, 1, answers.KIND_ANSWER, body + chain)
 
 
 def test_chains_differ_for_ever_after_one_difference() -> None:
-    _, one = answers.encode(REJECTED, answers.CHAIN_START)
-    _, other = answers.encode(ANSWER, answers.CHAIN_START)
+    _, first_chain = answers.encode(REJECTED, answers.CHAIN_START)
+    _, second_chain = answers.encode(ANSWER, answers.CHAIN_START)
 
-    assert answers.encode(ANSWER, one)[1] != answers.encode(ANSWER, other)[1]
+    assert answers.encode(ANSWER, first_chain)[1] != answers.encode(ANSWER, second_chain)[1]

@@ -1,5 +1,5 @@
-"""Every format that a release wrote is read, and written again byte for byte; what is newer or
-older stops, and says so."""
+"""Every released format is read and written again byte for byte; newer and older ones are
+refused."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def golden(form: int, name: str) -> dict[str, Any]:
 
 KINDS = {"records": records.decode, "answers": answers.decode}
 RAWS = {
-    f"{one} of {form}": (KINDS[kind], raw)
+    f"{record_name} of {form}": (KINDS[kind], raw)
     for form in FORMATS
     for kind in KINDS
-    for one, raw in golden(form, kind).items()
+    for record_name, raw in golden(form, kind).items()
 }
 
 
-def written_again(raw: bytes, form: int) -> bytes:
+def encode_again(raw: bytes, form: int) -> bytes:
     record = records.decode(raw)
     if isinstance(record, Control):
         return records.encode_control(record)
@@ -55,8 +55,7 @@ def written_again(raw: bytes, form: int) -> bytes:
 
 
 def test_every_format_has_its_files_and_its_decoders() -> None:
-    """All records have one number; who adds a format adds its files (`python -m tests.log.golden`),
-    and drops none."""
+    """A new format needs its files (`python -m tests.log.golden`); no format is dropped."""
     assert (
         sorted(records.FORMATS)
         == sorted(answers.FORMATS)
@@ -70,12 +69,12 @@ def test_records_are_read_and_written_as_they_were(form: int) -> None:
     found = {name: bytes.fromhex(text) for name, text in golden(form, "records").items()}
     kinds = {type(records.decode(raw)) for raw in found.values()}
     orders = {
-        one.type: one.fields.keys()
-        for one in map(records.decode, found.values())
-        if isinstance(one, Control)
+        record.type: record.fields.keys()
+        for record in map(records.decode, found.values())
+        if isinstance(record, Control)
     }
 
-    assert {name: written_again(raw, form) for name, raw in found.items()} == found
+    assert {name: encode_again(raw, form) for name, raw in found.items()} == found
     assert kinds == {Batch, Control, Seed, Release}
     assert {
         kind: known - {"format"} for kind, known in records.FORMATS[form].orders.items()
@@ -90,7 +89,7 @@ def test_logs_and_their_answers_are_read_and_written_as_they_were(form: int, nam
     for _, text in recorded["log"]:
         raw = None if text is None else bytes.fromhex(text)
         try:
-            again = written_again(raw, form) if raw is not None else None
+            again = encode_again(raw, form) if raw is not None else None
         except FormatError:
             continue
         readable += again is not None
@@ -121,10 +120,9 @@ def test_answers_are_read_and_written_as_they_were(form: int) -> None:
     assert answers.encode_announce(announce, form).hex() == found["announce"]
 
 
-def test_what_format_1_can_say_is_frozen() -> None:
-    """A new reason, mode, rule, field of a plan or kind of record is another format, even where the
-    bytes have room for it: a program that knows format 1 alone would judge by less than the
-    others."""
+def test_the_values_of_format_1_are_frozen() -> None:
+    """A new reason, mode, rule, plan field or record kind needs a new format: a program that knows
+    only format 1 would judge by other rules."""
     assert sorted(records.FORMATS[1].decoders) == [1, 2, 3, 4]
     assert sorted(answers.FORMATS[1].decoders) == [1, 2, 3]
     assert {name: sorted(known) for name, known in records.FORMATS[1].orders.items()} == {
@@ -136,16 +134,16 @@ def test_what_format_1_can_say_is_frozen() -> None:
         "reading": ["changes", "log", "settings"],
         "retract": ["positions", "topic", "topic_id"],
     }
-    assert {one.name.lower(): int(one) for one in Mode} == {
+    assert {member.name.lower(): int(member) for member in Mode} == {
         "enforce": 0,
         "annotate": 1,
         "shadow": 2,
     }
-    assert {one.label: int(one) for one in BetterRule} == {
+    assert {member.label: int(member) for member in BetterRule} == {
         "longest": 1,
         "newest": 2,
     }
-    assert {one.label: int(one) for one in Reason} == REASONS
+    assert {member.label: int(member) for member in Reason} == REASONS
     assert {field.name for field in fields(Plan)} == records.FORMATS[1].parts["plan"] == set(PLAN)
 
 
@@ -190,49 +188,48 @@ PLAN = [
 
 
 @pytest.mark.parametrize(
-    ("magic", "decode"), [(one.MAGIC, one.decode) for one in (records, answers)]
+    ("magic", "decode"), [(module.MAGIC, module.decode) for module in (records, answers)]
 )
 @pytest.mark.parametrize(
-    ("form", "says"),
+    ("form", "pattern"),
     [(2, "has the format 2, but this version reads up to 1: upgrade"), (0, "reads none below 1")],
 )
-def test_another_format_is_told_from_damage(
-    magic: bytes, decode: Any, form: int, says: str
+def test_another_format_is_distinguished_from_damage(
+    magic: bytes, decode: Any, form: int, pattern: str
 ) -> None:
-    """A whole record of another format says which one; where it is cut, it is damaged like any
-    other."""
+    """A complete record of another format is reported with its format; a truncated one is
+    damaged."""
     raw = framed(magic, form, 1, b"whatever comes")
 
-    with pytest.raises(OtherFormatError, match=says):
+    with pytest.raises(OtherFormatError, match=pattern):
         decode(raw)
     with pytest.raises(FormatError, match="checksum") as found:
         decode(raw[:-1])
     assert type(found.value) is FormatError
 
 
-def checked(raw: bytes) -> bytes:
+def add_checksum(raw: bytes) -> bytes:
     return raw + zlib.crc32(raw).to_bytes(4, "little")
 
 
 @pytest.mark.parametrize("name", RAWS)
-def test_what_is_cut_or_flipped_anywhere_is_damaged(name: str) -> None:
-    """Also where somebody gave what is cut a checksum: no field is read past the end."""
+def test_a_truncated_or_changed_record_is_damaged(name: str) -> None:
+    """No field is read past the end, even if a truncated record has a valid checksum."""
     decode, raw = RAWS[name][0], bytes.fromhex(RAWS[name][1])
-    for at in range(len(raw)):
+    for position in range(len(raw)):
         for bad in (
-            raw[:at] + bytes([raw[at] ^ 0x41]) + raw[at + 1 :],
-            raw[:at],
-            checked(raw[: min(at, len(raw) - 5)]),
+            raw[:position] + bytes([raw[position] ^ 0x41]) + raw[position + 1 :],
+            raw[:position],
+            add_checksum(raw[: min(position, len(raw) - 5)]),
         ):
             with pytest.raises(FormatError) as found:
                 decode(bad)
-        assert type(found.value) is FormatError, at
+        assert type(found.value) is FormatError, position
 
 
 @pytest.mark.parametrize("name", RAWS)
 def test_a_hostile_body_is_read_or_refused(name: str) -> None:
-    """One that claims what it does not hold ends in no other error, though its checksum is
-    right."""
+    """A body with false lengths and a valid checksum raises no other error."""
     print("seed", os.environ["TEST_SEED"])
     generator = random.Random(f"{os.environ['TEST_SEED']} {name}")
     decode, raw = RAWS[name][0], bytes.fromhex(RAWS[name][1])
@@ -242,7 +239,7 @@ def test_a_hostile_body_is_read_or_refused(name: str) -> None:
             hostile[generator.randrange(6, len(hostile))] = generator.getrandbits(8)
         with contextlib.suppress(FormatError):
             decode(
-                checked(
+                add_checksum(
                     bytes(
                         hostile[
                             : generator.choice([len(hostile), generator.randint(6, len(hostile))])
@@ -253,9 +250,9 @@ def test_a_hostile_body_is_read_or_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("mark", [b"SDF1", b"SDF3", b"SDV4"])
-def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
-    """Its magic was its version: a whole record of it stops the role; rubbish that begins so is
-    rubbish."""
+def test_a_record_from_before_the_first_release_is_reported(mark: bytes) -> None:
+    """A complete record of that time is reported as such; other bytes with its magic are
+    damaged."""
     with pytest.raises(
         OtherFormatError, match=r"before the first release.*STREAM_DEDUP_TOPIC_PREFIX.*seed"
     ):
@@ -266,7 +263,7 @@ def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "says"),
+    ("raw", "pattern"),
     [
         (
             framed(records.MAGIC, 1, 77, b"{}"),
@@ -294,26 +291,26 @@ def test_what_came_before_the_first_release_is_told(mark: bytes) -> None:
         ),
     ],
 )
-def test_what_a_newer_program_says_stops(raw: bytes, says: str) -> None:
-    """Passed over, it would leave this replica with other verdicts than those that know it."""
-    with pytest.raises(OtherFormatError, match=says):
+def test_a_record_of_a_newer_program_is_refused(raw: bytes, pattern: str) -> None:
+    """If it were skipped, this replica would have other verdicts than newer ones."""
+    with pytest.raises(OtherFormatError, match=pattern):
         records.decode(raw)
 
 
-def test_an_answer_that_says_more_stops() -> None:
+def test_an_answer_of_a_newer_program_is_refused() -> None:
     """A worker that meets a reason or a kind of a newer index ends instead of waiting."""
     raw = bytearray(answers.encode(ANSWER, answers.CHAIN_START)[0])
     raw[6 + 32 + 4] = 250  # the first reason
 
     with pytest.raises(OtherFormatError, match="a reason that this version does not know: upgrade"):
-        answers.decode(checked(bytes(raw[:-4])))
+        answers.decode(add_checksum(bytes(raw[:-4])))
     with pytest.raises(OtherFormatError, match="the kind 9"):
         answers.decode(framed(answers.MAGIC, 1, 9, b""))
 
 
-def test_a_batch_is_written_in_the_format_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old one unless a newer is named; an order in the first that knows its fields, whatever
-    there is beside it."""
+def test_a_batch_is_written_in_the_requested_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches use format 1 unless told otherwise; an order uses the first format that has its
+    fields."""
     orders = {"forget": frozenset({"ids", "until"})}
     monkeypatch.setitem(records.FORMATS, 2, records.FORMATS[1]._replace(orders=orders))
 

@@ -1,5 +1,5 @@
-"""Headers: those made by columns are those made one by one; foreign ones pass, forged ones do
-not."""
+"""Headers made by columns equal those made one by one; foreign ones pass, forged ones are
+renamed."""
 
 from __future__ import annotations
 
@@ -42,15 +42,17 @@ TIMES_MS = [
 def written(columns: HeaderColumns) -> list[list[tuple[str, bytes]]]:
     raw, found, start, j = columns.values.tobytes(), [], 0, 0
     for stop in columns.record_ends.tolist():
-        one = []
+        record_headers = []
         for _ in range(stop - j):
-            one.append((columns.names[columns.name_numbers[j]], raw[start : columns.value_ends[j]]))
+            record_headers.append(
+                (columns.names[columns.name_numbers[j]], raw[start : columns.value_ends[j]])
+            )
             start, j = int(columns.value_ends[j]), j + 1
-        found.append(one)
+        found.append(record_headers)
     return found
 
 
-def judged(chance: random.Random, reason: Reason) -> Judgement:
+def random_judgement(chance: random.Random, reason: Reason) -> Judgement:
     """Return a verdict with numbers from all of their ranges."""
     place = LogPlace(
         chance.choice([0, 9, 10, 99, chance.getrandbits(63)]), chance.choice([0, 999, 2**32 - 1])
@@ -79,10 +81,11 @@ def judged(chance: random.Random, reason: Reason) -> Judgement:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_same_as_one_by_one(seed: int) -> None:
+def test_headers_made_by_columns_equal_those_made_one_by_one(seed: int) -> None:
     chance = random.Random(seed)
     judgements = [
-        judged(chance, chance.choice(list(Reason))) for _ in range(chance.choice([0, 1, 60]))
+        random_judgement(chance, chance.choice(list(Reason)))
+        for _ in range(chance.choice([0, 1, 60]))
     ]
     count = len(judgements)
     digits = chance.choice([16, 32])
@@ -94,18 +97,22 @@ def test_the_same_as_one_by_one(seed: int) -> None:
     partitions = [chance.choice([0, 9, 10, 63, 2**31 - 1]) for _ in range(count)]
     topic = chance.choice(["documents", "größe", ""])
     places = SourcePlaces(topic, np.array(partitions, np.int32), np.array(offsets, np.int64))
-    positions = [Position(topic, b"", *one) for one in zip(partitions, offsets, strict=True)]
+    positions = [Position(topic, b"", *pair) for pair in zip(partitions, offsets, strict=True)]
     wanted = np.array(
-        [one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_
+        [
+            judgement.reason.verdict is not None and chance.random() < 0.8
+            for judgement in judgements
+        ],
+        np.bool_,
     )
     sent = decode(encode(LogAnswer(7, bytes(16), 1, judgements), CHAIN_START)[0])
     expected = [
         [
-            *headers.of_verdict(positions[at], RECIPE, prints[at].tobytes(), one),
+            *headers.of_verdict(positions[place], RECIPE, prints[place].tobytes(), judgement),
         ]
-        if wanted[at]
+        if wanted[place]
         else []
-        for at, one in enumerate(judgements)
+        for place, judgement in enumerate(judgements)
     ]
 
     for verdicts in (Verdicts.of(judgements), sent.judgements):  # type: ignore[union-attr]
@@ -117,7 +124,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.STALE, Reason.RETRACTED])
-def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
+def test_a_reason_that_is_no_outcome_is_refused(reason: Reason) -> None:
     verdicts = Verdicts.of([Judgement(reason, LogPlace(1, 2))])
     with pytest.raises(ValueError, match="cannot be delivered"):
         header_columns.of_verdicts(
@@ -125,31 +132,34 @@ def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
         )
 
 
-def test_every_duplicate_is_in_the_range_that_the_kernel_takes_for_them() -> None:
+def test_all_duplicate_reasons_are_in_the_range_that_the_kernel_expects() -> None:
     assert {
-        int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "duplicate"
+        int(reason) for reason in OUTCOMES if reason.verdict and reason.verdict.value == "duplicate"
     } <= set(range(10, 20))
     assert not {
-        int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "unique"
+        int(reason) for reason in OUTCOMES if reason.verdict and reason.verdict.value == "unique"
     } & set(range(10, 20))
 
 
 def test_named_is_a_sequence_of_representatives() -> None:
-    """By place, from the end, by slice and in turn: always what it was made of."""
-    of = [Representative(Position("d", bytes(16), at % 2, at), b"i" * at, at) for at in range(4)]
-    named = NamedRepresentatives.of(of)
+    """Indexing, slicing and iterating return the representatives that it was made of."""
+    representatives = [
+        Representative(Position("d", bytes(16), place % 2, place), b"i" * place, place)
+        for place in range(4)
+    ]
+    named = NamedRepresentatives.of(representatives)
 
-    assert list(named) == of
-    assert [named[at] for at in range(4)] == of
-    assert named[-1] == of[-1]
-    assert named[1:3] == of[1:3]
+    assert list(named) == representatives
+    assert [named[place] for place in range(4)] == representatives
+    assert named[-1] == representatives[-1]
+    assert named[1:3] == representatives[1:3]
     with pytest.raises(IndexError):
         named[4]
 
 
 def test_foreign_headers_pass_and_ours_are_renamed() -> None:
     """Headers keep their order and values; only a name in our namespace is moved aside."""
-    came = [
+    source_headers = [
         ("traceparent", b"00-1"),
         ("dedup.verdict", b"unique"),
         ("x", None),
@@ -161,8 +171,11 @@ def test_foreign_headers_pass_and_ours_are_renamed() -> None:
         ("dedup", b"3"),
     ]
 
-    assert headers.unescape_source_headers(headers.escape_source_headers(came)) == came
-    assert headers.escape_source_headers(came) == [
+    assert (
+        headers.unescape_source_headers(headers.escape_source_headers(source_headers))
+        == source_headers
+    )
+    assert headers.escape_source_headers(source_headers) == [
         ("traceparent", b"00-1"),
         ("dedup.prior.verdict", b"unique"),
         ("x", None),
@@ -176,20 +189,21 @@ def test_foreign_headers_pass_and_ours_are_renamed() -> None:
 
 
 def test_a_dead_letter_names_its_place_in_its_first_header_of_that_name() -> None:
-    """Whatever its record came with: consumers of Kafka's own names read the first, or the last."""
-    came = [("__dlq.errors.topic", b"forged"), ("__dlq.errors.offset", b"1")]
+    """Consumers read the first or the last header of a name, whatever headers the record came
+    with."""
+    source_headers = [("__dlq.errors.topic", b"forged"), ("__dlq.errors.offset", b"1")]
     letter = DeadLetter("decode", "NoText", "It holds no text.")
     position = Position("documents", bytes(16), 3, 8812)
-    found = headers.escape_source_headers(came) + headers.of_dead_letter(
+    found = headers.escape_source_headers(source_headers) + headers.of_dead_letter(
         letter, position, "group", 0
     )
 
     for name, value in ((headers.DLQ_TOPIC, b"documents"), (headers.DLQ_OFFSET, b"8812")):
-        assert [one for known, one in found if known == name] == [value]
+        assert [header_value for known, header_value in found if known == name] == [value]
 
 
 def test_a_name_counts_its_bytes() -> None:
-    """0.9 MB of names in ASCII are 0.9 MB; others what they take in UTF-8."""
+    """A name counts as many bytes as it has in UTF-8."""
     for name in ("x" * 900_000, "ü" * 900_000, "\U0001f40b" * 9):
         size = headers.header_bytes(name, b"12")
         assert 0 <= size - len(name.encode()) - 2 <= 20
@@ -197,7 +211,7 @@ def test_a_name_counts_its_bytes() -> None:
 
 def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
     kept = Representative(Position("documents", bytes(16), 3, 8812), b"https://a.example/1", 0)
-    own = dict(
+    own_headers = dict(
         headers.of_verdict(
             Position("documents", bytes(16), 1, 9001),
             "words:128:x:y",
@@ -214,7 +228,7 @@ def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
         )
     )
 
-    assert own == {
+    assert own_headers == {
         "dedup.verdict": b"duplicate",
         "dedup.reason": b"near",
         "dedup.recipe": b"words:128:x:y",
@@ -235,7 +249,7 @@ def test_the_size_bound_is_an_upper_bound() -> None:
     long = Position("t" * 249, bytes(16), 2**31 - 1, 2**63 - 1)
     kept = Representative(long, b"i" * 512, 253_402_300_799_999)
     generator = random.Random(3)
-    for own in (
+    for own_headers in (
         headers.of_verdict(
             long,
             "r" * 60,
@@ -255,22 +269,22 @@ def test_the_size_bound_is_an_upper_bound() -> None:
         ),
     ):
         value = generator.randbytes(500)
-        for came in (
+        for source_headers in (
             [],
             [("dedup." + "x" * 50, b"1" * 100)] * 20,
             [("__dlq.errors." + "ü" * 50, b"1" * 100)] * 20,
         ):
-            added = headers.escape_source_headers(came) + own
+            added = headers.escape_source_headers(source_headers) + own_headers
             real = (
                 sum(len(name.encode()) + len(header or b"") + 10 for name, header in added)
                 + len(value)
                 + 20
             )
 
-            assert real <= headers.record_bytes(b"", value, came)
+            assert real <= headers.record_bytes(b"", value, source_headers)
 
 
-def test_epochs_there_and_back() -> None:
+def test_epochs_are_read_as_they_were_written() -> None:
     assert epochs.from_metadata(epochs.to_metadata(7)) == 7
     for foreign in (None, "", "7", "epoch=7", "stream-dedup epoch=-1", "stream-dedup epoch=1 "):
         assert epochs.from_metadata(foreign) is None
@@ -302,6 +316,6 @@ def test_epochs_there_and_back() -> None:
 def test_a_place_in_the_log_is_read_as_it_is_written(
     text: str, place: tuple[int, int] | None
 ) -> None:
-    """Two whole numbers that an offset can be; what is none names no place."""
+    """A place is two whole numbers in the range of an offset; any other text is no place."""
     assert headers.parse_log_place(text) == place
     assert place is None or str(headers.parse_log_place(text)) == text

@@ -1,4 +1,4 @@
-"""The bytes on `fingerprints`: whole or refused. That they are frozen: `test_formats`."""
+"""Records on `fingerprints` are read whole or refused; `test_formats` compares their bytes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,16 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 12
     )
 
 
-def same(left: records.Batch, right: records.Batch) -> bool:
+def is_same_batch(left: records.Batch, right: records.Batch) -> bool:
     for name in records.Batch.__dataclass_fields__:
-        one, other = getattr(left, name), getattr(right, name)
+        left_value, right_value = getattr(left, name), getattr(right, name)
         if name == "ids":
-            one, other = tuple(one), tuple(other)
-        equal = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+            left_value, right_value = tuple(left_value), tuple(right_value)
+        equal = (
+            np.array_equal(left_value, right_value)
+            if isinstance(left_value, np.ndarray)
+            else left_value == right_value
+        )
         if not equal:
             return False
     return True
@@ -60,25 +64,24 @@ def same(left: records.Batch, right: records.Batch) -> bool:
 @pytest.mark.parametrize("count", [1, 2, 1000])
 @pytest.mark.parametrize("words", [1, 2, 4])
 @pytest.mark.parametrize("size", [0, 120])
-def test_there_and_back(count: int, words: int, size: int) -> None:
+def test_a_batch_is_decoded_as_it_was_encoded(count: int, words: int, size: int) -> None:
     batch = make_batch(count, words, size=size)
 
     decoded = records.decode(records.encode_batch(batch))
 
     assert isinstance(decoded, records.Batch)
-    assert same(batch, decoded)
+    assert is_same_batch(batch, decoded)
 
 
-def test_seeds_and_releases_lead_back() -> None:
-    """A seed and a release are told from a batch, and from each other; a release holds one document
-    and where to look."""
+def test_seeds_and_releases_are_decoded_as_they_were_encoded() -> None:
+    """Seeds, releases and batches are distinguished; a release has exactly one document."""
     seed = records.decode(records.encode_seed(make_batch(5)))
     release = records.decode(records.encode_release(records.Release(make_batch(1), 1 << 63)))
 
     assert isinstance(seed, records.Seed)
-    assert same(make_batch(5), seed.batch)
+    assert is_same_batch(make_batch(5), seed.batch)
     assert isinstance(release, records.Release)
-    assert same(make_batch(1), release.batch)
+    assert is_same_batch(make_batch(1), release.batch)
     assert release.unique_from == 1 << 63
     with pytest.raises(FormatError, match="one document, but this one has 2"):
         records.encode_release(records.Release(make_batch(2), 0))
@@ -88,7 +91,7 @@ def test_seeds_and_releases_lead_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "pattern"),
     [
         (lambda: records.decode(None), "no value"),
         (lambda: records.encode_batch(make_batch(1001)), "1001"),
@@ -103,10 +106,9 @@ def test_seeds_and_releases_lead_back() -> None:
         ),
     ],
 )
-def test_limits_hold(make: Callable[[], object], says: str) -> None:
-    """More documents or bytes than a record holds, or fewer sketches, are not written; what no
-    worker writes is not read."""
-    with pytest.raises(FormatError, match=says):
+def test_records_beyond_the_limits_are_refused(make: Callable[[], object], pattern: str) -> None:
+    """A record with too many documents or bytes, or with too few sketches, is refused."""
+    with pytest.raises(FormatError, match=pattern):
         make()
 
 
@@ -119,18 +121,17 @@ def test_split_sizes_fills_records_within_the_limits() -> None:
 
         assert sum(pieces) == len(sizes)
         assert max(pieces) <= records.DOCUMENTS_MAX
-        at = 0
+        start = 0
         for piece in pieces:
             records.encode_batch(
-                replace(make_batch(piece), ids=tuple(map(bytes, sizes[at : at + piece])))
+                replace(make_batch(piece), ids=tuple(map(bytes, sizes[start : start + piece])))
             )
-            at += piece
+            start += piece
 
 
 @pytest.mark.parametrize("size", [1, 80, 119, 121, 255])
 def test_a_sketch_of_a_wrong_length_is_refused(size: int) -> None:
-    """A record whose sketches have not as many bytes as a sketch has is refused in a sentence,
-    written or read."""
+    """A record with sketches of a wrong length is neither written nor read."""
     with pytest.raises(FormatError, match=f"has 3 of {size} bytes"):
         records.encode_batch(make_batch(3, size=size))
     body = bytearray(records.encode_batch(make_batch(3, size=120))[6:-4])

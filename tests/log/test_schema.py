@@ -1,4 +1,4 @@
-"""What a new header and a new reason of a verdict cost: the files that have to mention them."""
+"""A new header and a new reason of a verdict need changes in few files."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def change(path: Path, edits: Sequence[tuple[str, str, str]]) -> None:
 def check(folder: Path, seed: str) -> str:
     """Return whether the header and the reason occur in a random log that is judged with the
     package in `folder`."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CHECK, seed],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
@@ -175,6 +175,6 @@ def check(folder: Path, seed: str) -> str:
         timeout=600,
         check=False,
     )
-    if done.returncode:
-        pytest.fail(done.stderr[-3000:])
-    return done.stdout.strip()
+    if process.returncode:
+        pytest.fail(process.stderr[-3000:])
+    return process.stdout.strip()

@@ -1,5 +1,5 @@
 """Run the model: `python -m tests.model --schedules 10000`; `--replay SEED` runs one schedule and
-tells what happened in it."""
+prints what happened in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.model.stand_ins import patched
 from tests.model.world import Happening, Tuning, Violation, World
 
 
-def violation(
+def find_violation(
     seed: int,
     tuning: Tuning | None = None,
     plan: list[Happening] | None = None,
@@ -29,23 +29,22 @@ def violation(
     except Violation as error:
         return str(error)
     if counts is not None:
-        counts.update(one.kind for one in world.plan)
+        counts.update(happening.kind for happening in world.plan)
         counts.update(reasons)
         counts["turns"] += world.turn
     return None
 
 
 def shrink(seed: int, tuning: Tuning | None = None) -> list[Happening]:
-    """Return a smallest part of what happens in a schedule that still violates something of the
-    same kind."""
+    """Return the smallest part found of a schedule that still has the same kind of violation."""
     left = World(seed, tuning).plan
-    first = violation(seed, tuning, left)
+    first = find_violation(seed, tuning, left)
     kind = (first or "").split(":")[0]
     size = max(1, len(left) // 2)
     while size:
-        for at in range(0, len(left), size):
-            fewer = left[:at] + left[at + size :]
-            if (violation(seed, tuning, fewer) or "").split(":")[0] == kind:
+        for start in range(0, len(left), size):
+            fewer = left[:start] + left[start + size :]
+            if (find_violation(seed, tuning, fewer) or "").split(":")[0] == kind:
                 left = fewer
                 break
         else:
@@ -53,7 +52,9 @@ def shrink(seed: int, tuning: Tuning | None = None) -> list[Happening]:
     return left
 
 
-def tell(seed: int, tuning: Tuning | None = None, plan: list[Happening] | None = None) -> str:
+def render_trace(
+    seed: int, tuning: Tuning | None = None, plan: list[Happening] | None = None
+) -> str:
     """Return the trace of one schedule, and how it ended."""
     world = World(seed, tuning, plan, traces=True)
     end = "No promise is broken."
@@ -82,12 +83,12 @@ def main() -> int:
         type=int,
         default=None,
         metavar="SEED",
-        help="run this one, and tell what happens in it",
+        help="run this schedule, and print what happens in it",
     )
     parser.add_argument(
         "--whole",
         action="store_true",
-        help="with --replay: do not leave out what the violation can do without",
+        help="with --replay: do not leave out what the violation does not need",
     )
     parser.add_argument(
         "--most",
@@ -96,22 +97,22 @@ def main() -> int:
         metavar="N",
         help="stop after so many violations [default: 5]",
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     with patched():
-        if given.replay is not None:
-            is_broken = violation(given.replay) is not None
+        if options.replay is not None:
+            is_broken = find_violation(options.replay) is not None
             print(
-                tell(
-                    given.replay,
-                    plan=shrink(given.replay) if is_broken and not given.whole else None,
+                render_trace(
+                    options.replay,
+                    plan=shrink(options.replay) if is_broken and not options.whole else None,
                 )
             )
             return int(is_broken)
-        first = random.SystemRandom().randrange(2**31) if given.seed is None else given.seed
-        print(f"{given.schedules} schedules from seed {first}", flush=True)
+        first = random.SystemRandom().randrange(2**31) if options.seed is None else options.seed
+        print(f"{options.schedules} schedules from seed {first}", flush=True)
         began, broken, counts = time.process_time(), 0, Counter[str]()
-        for seed in range(first, first + given.schedules):
-            found = violation(seed, counts=counts)
+        for seed in range(first, first + options.schedules):
+            found = find_violation(seed, counts=counts)
             if found is not None:
                 broken += 1
                 print(
@@ -119,7 +120,7 @@ def main() -> int:
                     f"--replay {seed}",
                     flush=True,
                 )
-                if broken == given.most:
+                if broken == options.most:
                     break
         print(
             f"{seed - first + 1} schedules, {broken} of them broken, "

@@ -1,7 +1,6 @@
-"""What must hold of a world that has come to rest: by the product's own audit, and byte for byte.
+"""The promises that must hold once a world is at rest: by the product's audit, and byte for byte.
 
-Invariant: nothing here asks a role what it thinks; topics, committed offsets and volumes are all
-that is looked at.
+Invariant: the checker reads topics, committed offsets and volumes only, and asks no role.
 """
 
 from __future__ import annotations
@@ -26,34 +25,33 @@ from tests.model.world import Violation, World
 
 
 def check(world: World) -> Counter[str]:
-    """Hold every promise; return how many outputs there are of each reason.
+    """Check every promise; return the number of outputs of each reason.
 
     Raises:
         Violation: one is broken; the text begins with its kind.
     """
     broker, names = world.broker, world.names
     log = [
-        (one.offset, one.timestamp_ms, one.value or b"")
-        for one in broker.read(names.fingerprints, 0)
+        (record.offset, record.timestamp_ms, record.value or b"")
+        for record in broker.read(names.fingerprints, 0)
     ]
     outline = LogOutline(Fold(PlainScan()))
     for offset, append_ms, raw in log:
         outline.add_record(offset, append_ms, records.decode(raw))
     _check_answers(world, log, outline)
     _check_retracted(outline, log)
-    for one in _messages(world, world.names.dead_letters):
-        if b"AWAY" in (one.value or b""):
-            raise Violation(f"unread: {one.value!r} is a dead letter, and its store has it")
+    for record in _messages(world, world.names.dead_letters):
+        if b"AWAY" in (record.value or b""):
+            raise Violation(f"unread: {record.value!r} is a dead letter, and its store has it")
     return _check_outputs(world, outline, log)
 
 
 def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: LogOutline) -> None:
-    """Each answer that was ever given is the proof's, and byte for byte what an index on an empty
-    volume gives."""
-    volume_again: dict[bytes, bytes] = {}
-    again = LogIndex(MemoryStore(volume_again))
-    expected = dict(again.apply(log))
-    if log and (copies := held(volume_again)) != folded(outline.fold):
+    """Check that answers equal the audit's, and byte for byte those of a rebuilt index."""
+    rebuilt_volume: dict[bytes, bytes] = {}
+    rebuilt = LogIndex(MemoryStore(rebuilt_volume))
+    expected = dict(rebuilt.apply(log))
+    if log and (copies := held(rebuilt_volume)) != folded(outline.fold):
         raise Violation(
             f"copies: the log leads to {copies}, and by the proof's fold to {folded(outline.fold)}"
         )
@@ -64,16 +62,16 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Log
                 f"verdict: the index answers log {offset} with {answer}, and the proof's fold with "
                 f"{judged}"
             )
-    for one in world.broker.read(world.names.verdicts, 0):
-        found = decode(one.value)
-        if not isinstance(found, Announce) and one.value != expected.get(found.log_offset):
+    for record in world.broker.read(world.names.verdicts, 0):
+        found = decode(record.value)
+        if not isinstance(found, Announce) and record.value != expected.get(found.log_offset):
             raise Violation(
                 f"verdict: a replica answered log {found.log_offset} otherwise than the log says"
             )
-    digest = again.state_digest().digest
+    digest = rebuilt.state_digest().digest
     for slot, volume in world.volumes.items():
-        other = LogIndex(MemoryStore(dict(volume)))
-        if other.state_digest().digest != digest:
+        replica = LogIndex(MemoryStore(dict(volume)))
+        if replica.state_digest().digest != digest:
             raise Violation(
                 f"state: the volume of {slot} holds another state than the log leads to"
             )
@@ -81,9 +79,17 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Log
 
 def _messages(world: World, topic: str) -> list[Message]:
     return [
-        Message(topic, part, one.offset, one.key, one.value, one.timestamp_ms, one.headers)
+        Message(
+            topic,
+            part,
+            record.offset,
+            record.key,
+            record.value,
+            record.timestamp_ms,
+            record.headers,
+        )
         for part in range(world.partitions)
-        for one in world.broker.read(topic, part)
+        for record in world.broker.read(topic, part)
     ]
 
 
@@ -124,21 +130,22 @@ def _check_outputs(
         findings,
         1 << 60,
     )
-    for one in source:
-        ledger.add_source(one, content_digests.digest_source(one))
+    for message in source:
+        ledger.add_source(message, content_digests.digest_source(message))
     reasons: Counter[str] = Counter()
     for name in (names.unique, names.duplicates, names.dead_letters):
-        for one in _messages(world, name):
-            if one.offset < world.earlier.get((name, one.partition), 0):
-                # of the topic before this one; what is no judged document says nowhere which topic
-                # it was of
+        for message in _messages(world, name):
+            if message.offset < world.earlier.get((name, message.partition), 0):
+                # of the topic before this one, which only judged documents name
                 continue
-            reasons[headers.text_of(one.headers, headers.REASON) or "dead"] += 1
-            outputs.add_message(one)
+            reasons[headers.text_of(message.headers, headers.REASON) or "dead"] += 1
+            outputs.add_message(message)
     ledger.close()
     outputs.close()
     if findings.shown:
-        raise Violation("\n    ".join(f"{one.kind}: {one.sentence}" for one in findings.shown))
+        raise Violation(
+            "\n    ".join(f"{finding.kind}: {finding.sentence}" for finding in findings.shown)
+        )
     if outputs.in_flight.count:
         raise Violation(f"unemitted: {outputs.in_flight.count} representatives are in no output")
     _check_exactly_once(world, ledger, topic.id)
@@ -149,8 +156,7 @@ def _check_outputs(
 
 
 class _Outputs(AuditedOutputs):
-    """The audit, with leave for one thing: a duplicate that was judged before its representative
-    was retracted."""
+    """The audit, but a duplicate may be older than the retraction of its representative."""
 
     def _check_named(self, partition: Partition, offset: int, where: str) -> None:
         if (partition, offset) not in self._dead_lettered:
@@ -158,8 +164,7 @@ class _Outputs(AuditedOutputs):
 
 
 def _check_retracted(outline: LogOutline, log: list[tuple[int, int, bytes]]) -> None:
-    """Nobody is judged a duplicate of a document behind the record that retracts it, unless it
-    stands again."""
+    """Check that no duplicate names a representative that was retracted before."""
     retracted: dict[tuple[Partition, int], int] = {}
     for offset, _, raw in log:
         record = records.decode(raw)
@@ -167,7 +172,10 @@ def _check_retracted(outline: LogOutline, log: list[tuple[int, int, bytes]]) -> 
             retracted.pop(_key(record.batch.position(0)), None)
         if isinstance(record, records.Control) and record.type == "retract":
             retracted.update(
-                {(here, at): offset for here, at, _ in parse_retraction(record.fields)}
+                {
+                    (source_partition, source_offset): offset
+                    for source_partition, source_offset, _ in parse_retraction(record.fields)
+                }
             )
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judgements.get(offset, ())):
@@ -178,7 +186,7 @@ def _check_retracted(outline: LogOutline, log: list[tuple[int, int, bytes]]) -> 
             ):
                 retracted.pop(
                     _key(batch.position(place)), None
-                )  # read again after a rewind, and judged anew
+                )  # read and judged again after a rewind
             if judgement.of is not None:
                 position = judgement.of.position
                 key = _key(position)
@@ -190,14 +198,13 @@ def _check_retracted(outline: LogOutline, log: list[tuple[int, int, bytes]]) -> 
 
 
 def _check_dead(outline: LogOutline, log: list[tuple[int, int, bytes]], outputs: _Outputs) -> None:
-    """What left as a dead letter and never as unique represents nobody: it was not judged unique,
-    or retracted after that."""
+    """Check that a dead letter that never left as unique represents no other document."""
     standing: dict[tuple[Partition, int], int] = {}
     for offset, _, raw in log:
         record = records.decode(raw)
         if isinstance(record, records.Control) and record.type == "retract":
-            for here, at, _ in parse_retraction(record.fields):
-                standing.pop((here, at), None)
+            for source_partition, source_offset, _ in parse_retraction(record.fields):
+                standing.pop((source_partition, source_offset), None)
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judgements.get(offset, ())):
             if (
@@ -206,13 +213,12 @@ def _check_dead(outline: LogOutline, log: list[tuple[int, int, bytes]], outputs:
                 and judgement.reason.verdict is Verdict.UNIQUE
             ):
                 standing[_key(batch.position(place))] = offset
-    for (partition, at), offset in standing.items():
-        if (partition, at) in outputs._dead_lettered and at not in outputs._delivered.get(
-            partition, ()
-        ):
+    for (partition, source_offset), offset in standing.items():
+        is_delivered = source_offset in outputs._delivered.get(partition, ())
+        if (partition, source_offset) in outputs._dead_lettered and not is_delivered:
             raise Violation(
-                f"dead: {partition[0]}-{partition[2]}@{at} is a dead letter, and log {offset} lets "
-                "it represent others"
+                f"dead: {partition[0]}-{partition[2]}@{source_offset} is a dead letter, and log "
+                f"{offset} lets it represent others"
             )
 
 
@@ -221,14 +227,13 @@ def _key(position: Position) -> tuple[Partition, int]:
 
 
 def _check_exactly_once(world: World, ledger: AuditLedger, topic_id: bytes) -> None:
-    """Each record left as often as it was to be read: once, and once more for each rewind that
-    passed over it."""
+    """Check that each record left once, and once more for each rewind below it."""
     for part, partition in ledger._sources.items():
         claims = list(partition.claims) or [0] * len(partition.offsets)
         for offset, found in zip(partition.offsets, claims, strict=True):
             wanted = 1 + sum(
-                topic_id == one_id and part == one_part and new <= offset < before
-                for one_id, one_part, before, new in world.rewinds
+                topic_id == rewound_topic_id and part == rewound_part and new <= offset < before
+                for rewound_topic_id, rewound_part, before, new in world.rewinds
             )
             if found != wanted:
                 kind = "lost" if found < wanted else "twice"

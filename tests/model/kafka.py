@@ -8,7 +8,7 @@ What it has, because exactly-once depends on it:
                     the callback runs, and a member that was thrown out has generation -1, which no
                     coordinator checks
     transactions    ids, epochs, fencing, offsets that are pending until the end, time-outs, an EndTxn that comes late and
-                    ends whatever transaction of the same producer is open then (KAFKA-17754)
+                    ends any transaction of the same producer is open then (KAFKA-17754)
     appends         of idempotent producers: in order, acknowledged late, arriving after their process died
 
 The clients have the methods that `stream_dedup.kafka` calls, and raise what librdkafka raises.
@@ -46,7 +46,7 @@ class Txn:
 
 @dataclass(slots=True)
 class Record:
-    """A record of a partition; `value` of a marker means nothing."""
+    """A record of a partition; a marker has no value."""
 
     offset: int
     key: bytes | None
@@ -59,7 +59,7 @@ class Record:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic of one life: a topic that is created again is another object."""
+    """A topic; one that is deleted and created again is another object."""
 
     name: str
     id: bytes
@@ -107,7 +107,7 @@ class Group:
         return name
 
     def leave(self, name: str) -> None:
-        """Let a member go, or throw it out."""
+        """Remove a member."""
         if self.members.pop(name, None) is not None:
             self.rebalance()
 
@@ -119,28 +119,27 @@ class Group:
             member.joined = False
 
     def join(self, name: str, claims: frozenset[Key], keys: Sequence[Key]) -> None:
-        """Let a member join with the partitions that it holds; the last one makes the next
-        generation."""
+        """Let a member join with the partitions it owns; the last makes the next generation."""
         member = self.members[name]
         member.joined, member.claims = True, claims
-        if not all(one.joined for one in self.members.values()):
+        if not all(group_member.joined for group_member in self.members.values()):
             return
         self.generation += 1
         self.is_joining = False
         self._assign(keys)
-        for one in self.members.values():
-            one.seen = one.synced = False
+        for group_member in self.members.values():
+            group_member.seen = group_member.synced = False
 
     def _assign(self, keys: Sequence[Key]) -> None:
         names = sorted(self.members)
-        held = {key: name for name in names for key in self.members[name].claims}
+        owners = {key: name for name in names for key in self.members[name].claims}
         wanted: dict[str, list[Key]] = {name: [] for name in names}
         for key in keys:
-            if key in held and self.moves != "everything":
-                wanted[held[key]].append(key)
+            if key in owners and self.moves != "everything":
+                wanted[owners[key]].append(key)
         for key in keys:
-            if key not in held or self.moves == "everything":
-                others = [name for name in names if name != held.get(key)] or names
+            if key not in owners or self.moves == "everything":
+                others = [name for name in names if name != owners.get(key)] or names
                 wanted[
                     min(others, key=lambda name: (len(wanted[name]), self._chance.random()))
                 ].append(key)
@@ -154,9 +153,9 @@ class Group:
                     break
                 wanted[fewest].append(wanted[most].pop(self._chance.randrange(len(wanted[most]))))
         for name in names:
-            # What another member holds is not given before that one has given it up.
+            # A partition is not assigned before the member that owns it has given it up.
             self.members[name].assigned = frozenset(
-                key for key in wanted[name] if held.get(key, name) == name
+                key for key in wanted[name] if owners.get(key, name) == name
             )
         if self.moves == "everything":
             self.moves = "nothing"
@@ -197,7 +196,7 @@ class Broker:
         return topic
 
     def changed(self) -> None:
-        """Say that something happened which an idle process may wait for."""
+        """Note a change that an idle process may wait for."""
         self.scheduler.version += 1
 
     def append(
@@ -221,7 +220,11 @@ class Broker:
         """Return the last stable offset: nothing from the first open transaction on is readable."""
         records = self.topics[topic].partitions[partition]
         return next(
-            (one.offset for one in records if one.txn is not None and one.txn.state == "open"),
+            (
+                record.offset
+                for record in records
+                if record.txn is not None and record.txn.state == "open"
+            ),
             len(records),
         )
 
@@ -234,7 +237,7 @@ class Broker:
     # -- transactions
 
     def begin_producing(self, name: str, process: Process | None) -> tuple[int, int]:
-        """End what the transactional id left open, and fence whoever has it."""
+        """Abort the open transaction of the transactional id, and fence its producer."""
         found = self.producing.setdefault(name, Producing(len(self.producing) + 1))
         if found.txn is not None:
             self._finish(found, "aborted")
@@ -261,8 +264,7 @@ class Broker:
         txn = self.txn_of(name, epoch)
         (generation,) = struct.unpack_from("<i", stamp, 7)
         member = stamp[11:].decode()
-        # A generation below 0 without a member is what consumers by assignment have; nobody checks
-        # it.
+        # Consumers by assignment have a generation below 0 and no member, which is not checked.
         if self.checks_generation and (generation >= 0 or member):
             if member not in self.group.members:
                 raise failure(
@@ -286,14 +288,14 @@ class Broker:
             self._finish(found, state)
 
     def end_txn_late(self, name: str, epoch: int, state: str) -> None:
-        """Carry out an EndTxn that was held up; nobody hears of it."""
+        """Carry out a delayed EndTxn, which nothing answers."""
         if self.producing[name].epoch == epoch and self.producing[name].txn is not None:
             self._finish(self.producing[name], state)
 
     def add_offsets_late(
         self, name: str, epoch: int, offsets: Mapping[Key, tuple[int, str]]
     ) -> None:
-        """Carry out a TxnOffsetCommit that was held up; nobody hears of it."""
+        """Carry out a delayed TxnOffsetCommit, which nothing answers."""
         found = self.producing[name]
         if found.epoch == epoch and found.txn is not None:
             found.txn.offsets.update(offsets)
@@ -318,11 +320,11 @@ class Broker:
         self.changed()
 
     def pending(self, keys: Sequence[Key]) -> bool:
-        """Return whether an open transaction holds offsets of these partitions."""
+        """Return whether an open transaction contains offsets of these partitions."""
         return any(
             not txn.offsets.keys().isdisjoint(keys)
-            for one in self.producing.values()
-            if (txn := one.txn)
+            for producing in self.producing.values()
+            if (txn := producing.txn)
         )
 
     def fault(self, name: str) -> str | None:
@@ -368,8 +370,7 @@ class Report:
 
 
 class Client:
-    """What both clients share: the process they live in, and that nothing leaves it once it was
-    killed."""
+    """What both clients share: their process, and that a killed process sends nothing."""
 
     def __init__(self, broker: Broker, config: Mapping[str, Any]) -> None:
         self._broker = broker
@@ -393,7 +394,7 @@ class Consumer(Client):
         self._on: dict[str, Callable[[Any, list[TopicPartition]], None]] = {}
         self._positions: dict[Key, int] = {}
         self._ends: dict[Key, int] | None = {} if config.get("enable.partition.eof") else None
-        self._held: frozenset[Key] = frozenset()
+        self._owned: frozenset[Key] = frozenset()
         self._paused: set[Key] = set()
         self._must_rejoin = self._was_member = self._is_serving = False
 
@@ -405,7 +406,12 @@ class Consumer(Client):
         self._broker.consumers.append(self)
 
     def has_work(self) -> bool:
-        if self.is_closed or self._topic is None or self.process is None or not self.process.runs:
+        if (
+            self.is_closed
+            or self._topic is None
+            or self.process is None
+            or not self.process.can_run
+        ):
             return False
         member = None if self.member is None else self._broker.group.members.get(self.member)
         is_busy = (
@@ -428,9 +434,9 @@ class Consumer(Client):
         self._broker.changed()
         if member is None:
             self.member, self.generation, self._must_rejoin = None, -1, False
-            if self._was_member and self._held:
+            if self._was_member and self._owned:
                 self._was_member = False
-                self.callbacks.append(("lost", sorted(self._held)))
+                self.callbacks.append(("lost", sorted(self._owned)))
                 return
             self._was_member = True
             self.member = group.enter(self)
@@ -439,15 +445,15 @@ class Consumer(Client):
             self._must_rejoin = False
             group.rebalance()
         elif group.is_joining:
-            group.join(self.member or "", self._held, keys)
+            group.join(self.member or "", self._owned, keys)
         elif not member.seen:
             member.seen = True
             self.generation = group.generation
         else:
             member.synced = True
             revoked, added = (
-                sorted(self._held - member.assigned),
-                sorted(member.assigned - self._held),
+                sorted(self._owned - member.assigned),
+                sorted(member.assigned - self._owned),
             )
             if revoked:
                 self.callbacks.append(("revoke", revoked))
@@ -458,7 +464,7 @@ class Consumer(Client):
         return b"CGMDv2:" + struct.pack("<i", self.generation) + (self.member or "").encode()
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        keys = [(one.topic, one.partition) for one in partitions]
+        keys = [(partition.topic, partition.partition) for partition in partitions]
         self._step()
         for _ in range(200):
             if not self._broker.pending(keys):
@@ -474,28 +480,31 @@ class Consumer(Client):
         group = self._broker.group
         if self.member not in group.members or self.generation != group.generation:
             raise failure(KafkaError.ILLEGAL_GENERATION, "another generation")
-        for one in offsets:
-            group.offsets[one.topic, one.partition] = (one.offset, one.metadata or "")
+        for position in offsets:
+            group.offsets[position.topic, position.partition] = (
+                position.offset,
+                position.metadata or "",
+            )
         self._broker.changed()
         self._step()
         return offsets
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        for one in partitions:
-            self._positions[one.topic, one.partition] = one.offset
-        self._held |= {(one.topic, one.partition) for one in partitions}
+        for partition in partitions:
+            self._positions[partition.topic, partition.partition] = partition.offset
+        self._owned |= {(partition.topic, partition.partition) for partition in partitions}
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        gone = {(one.topic, one.partition) for one in partitions}
-        self._held -= gone
-        for key in gone:
+        revoked = {(partition.topic, partition.partition) for partition in partitions}
+        self._owned -= revoked
+        for key in revoked:
             self._positions.pop(key, None)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        self._paused |= {(one.topic, one.partition) for one in partitions}
+        self._paused |= {(partition.topic, partition.partition) for partition in partitions}
 
     def resume(self, partitions: list[TopicPartition]) -> None:
-        self._paused -= {(one.topic, one.partition) for one in partitions}
+        self._paused -= {(partition.topic, partition.partition) for partition in partitions}
 
     def _serve(self) -> None:
         while self.callbacks:
@@ -510,7 +519,9 @@ class Consumer(Client):
     # -- by assignment
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        self._positions = {(one.topic, one.partition): one.offset for one in partitions}
+        self._positions = {
+            (partition.topic, partition.partition): partition.offset for partition in partitions
+        }
         if self._ends is not None:
             self._ends = {}
 
@@ -554,7 +565,7 @@ class Consumer(Client):
 
     @property
     def _only_asks(self) -> bool:
-        """Whether it reads nothing and is no member: then nobody can tell when it polls or ends."""
+        """Return whether it reads nothing and is no member, so that its polls do not matter."""
         return self._topic is None and not self._positions
 
     def poll(self, timeout: float) -> Report | None:
@@ -571,8 +582,8 @@ class Consumer(Client):
             self._step()
         if self._topic is not None and self.member is not None:
             # The last callback runs in here, and the partitions go with it.
-            if self._held:
-                self._on["revoke"](self, [TopicPartition(*key) for key in sorted(self._held)])
+            if self._owned:
+                self._on["revoke"](self, [TopicPartition(*key) for key in sorted(self._owned)])
             self._broker.group.leave(self.member)
         self.is_closed = True
 
@@ -617,23 +628,23 @@ class Producer(Client):
     # -- appends
 
     def deliver(self) -> None:
-        """Let the first record that is on its way arrive."""
+        """Let the first record that is in flight arrive."""
         topic, partition, key, value, report = self.network.popleft()
         self.acks.append(
             (report, topic, partition, self._broker.append(topic, partition, key, value))
         )
 
     def acknowledge(self) -> None:
-        """Let what arrived be heard of by the process."""
+        """Let the process learn of the records that arrived."""
         self._heard += self.acks
         self.acks = []
         self._broker.changed()
 
     def poll(self, timeout: float = 0.0) -> int:
         if self.fails is not None and (self.network or self.acks):
-            # The client gives up; what it sent may be there, may come yet, or never.
+            # The client gives up; the records may have arrived, may arrive later, or never.
             error = KafkaError(KafkaError._MSG_TIMED_OUT, "no acknowledgement came")
-            reports = [one[-1] for one in self.network] + [one[0] for one in self.acks]
+            reports = [append[-1] for append in self.network] + [ack[0] for ack in self.acks]
             if self.fails == "never":
                 self.network.clear()
             self.acks, self.fails = [], None
@@ -700,7 +711,8 @@ class Producer(Client):
             )
         self._hang(fault)
         offsets = {
-            (one.topic, one.partition): (one.offset, one.metadata or "") for one in positions
+            (position.topic, position.partition): (position.offset, position.metadata or "")
+            for position in positions
         }
         broker, txn_id, epoch = self._broker, self._txn_id, self._epoch
         if fault == "resent":
@@ -752,11 +764,10 @@ class Producer(Client):
         self._broker.now_ms += _RETRY_MS_LEAST
 
     def _hang(self, fault: str | None) -> None:
-        """Never come back again: librdkafka waits for the first answer, however often it is
-        asked."""
+        """Time out now and later: librdkafka waits for the first answer, even if asked again."""
         self._is_hung = self._is_hung or fault in ("late", "unheard", "lost")
         if self._is_hung:
-            # Five seconds in truth; but meanwhile the worker's loop goes round, some turns for each
-            # 3 ms.
+            # In reality five seconds; less here, because the worker's loop takes some turns for
+            # each 3 ms.
             self._step(idle_ms=500)
             raise failure(KafkaError._TIMED_OUT, "no answer came", retriable=True)

@@ -1,9 +1,9 @@
-"""The rules of the design, each with the way to break it, and what a run of the model then finds.
+"""The rules of the design, each with a way to break it and the violations that follow.
 
 A rule is switched off by a patch that is in force while the model runs, never by a setting of the
-product. `finds` are the kinds of violation of which one must come (`checker`, `world`): the rule's
-own, so that a patch which merely breaks everything proves nothing. `tuning` gives more of what the
-rule is for, so that few schedules are enough.
+product. `finds` are the kinds of violation of which one must be found (`checker`, `world`). Only
+the rule's kinds count, so that a patch which breaks everything proves nothing. `tuning` makes the
+faults that the rule is for more frequent, so that few schedules are enough.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ Off = Callable[[contextlib.ExitStack], None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: what it says, how it is switched off, what then happens, and in which world and from
-    which seed on that shows."""
+    """A rule: how to switch it off, the violations that follow, and where to find them."""
 
     name: str
     off: Off
@@ -64,14 +63,14 @@ def _set(place: object, name: str, value: Any) -> Off:
 
 def _all(*offs: Off) -> Off:
     def off(stack: contextlib.ExitStack) -> None:
-        for one in offs:
-            one(stack)
+        for switch_off in offs:
+            switch_off(stack)
 
     return off
 
 
 def _instead(place: object, name: str) -> Callable[[Callable[..., Any]], Off]:
-    """Have a function stand in the place of another, which it is given first."""
+    """Replace a function by another, which gets the original as its first argument."""
 
     def as_off(function: Callable[..., Any]) -> Off:
         def off(stack: contextlib.ExitStack) -> None:
@@ -92,7 +91,7 @@ def _instead(place: object, name: str) -> Callable[[Callable[..., Any]], Off]:
 
 @_instead(Assignment, "assigned")
 def _keeps_the_id_of_its_start(assigned: Any, assignment: Assignment, keys: Any) -> Any:
-    """What the worker read of its topics when it began counts, however long ago that was."""
+    """The worker trusts the topics that it read at its start, even if that was long ago."""
     assignment._has_partitions = True
     return assigned(assignment, keys)
 
@@ -130,8 +129,7 @@ def _retraction_keeps(drop: Any, state: IndexState, entries: Any, why: str) -> N
 def _swallows_what_memory_refuses(
     carry_out: Any, state: IndexState, log_offset: int, control: records.Control
 ) -> bool:
-    """The tables are thrown away before memory is asked for, and an order that cannot be carried
-    out counts as none."""
+    """Tables are dropped before memory is checked, and an order that fails is ignored."""
     try:
         return carry_out(state, log_offset, control)
     except ConfigurationError:
@@ -141,7 +139,7 @@ def _swallows_what_memory_refuses(
 
 
 @_instead(LogIndex, "apply")
-def _own_clock(take: Any, self: LogIndex, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
+def _wall_clock(take: Any, self: LogIndex, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
     process = stand_ins.WORLD.scheduler.current
     if process is None:
         return take(self, found)
@@ -178,7 +176,7 @@ def _never_announces(_real: Any, self: Any, applied: int) -> int:
 
 @_instead(Positions, "find_verdicts")
 def _counts_again(kept: Any, self: Positions, columns: Any) -> Any:
-    """A duplicate that has a verdict already is one copy more of what it names."""
+    """A duplicate that has a verdict already is counted again as a copy of its representative."""
     found = kept(self, columns)
     return {
         key: verdict._replace(copies=verdict.copies + 1) if verdict.copies else verdict
@@ -203,7 +201,7 @@ def _matched_by_number(stack: contextlib.ExitStack) -> None:
 
 def _out_of_order(stack: contextlib.ExitStack) -> None:
     def ready(self: flow.Flow) -> list[Any]:
-        return [] if self._stale else [one for one in self._batches if one.is_answered][-1:]
+        return [] if self._stale else [batch for batch in self._batches if batch.is_answered][-1:]
 
     def committed(self: flow.Flow, batches: Sequence[Any]) -> None:
         for batch in batches:
@@ -226,8 +224,7 @@ def _keeps_what_was_read(forget: Any, self: intake.Intake) -> None:
 
 @_instead(flow.Flow, "drop_all")
 def _abort_drops_one(_real: Any, self: flow.Flow) -> list[Any]:
-    """Only the batch that aborted is dropped, and what it held is not read again before the others
-    are committed."""
+    """Only the batch that aborted is dropped, and is read again after the others commit."""
     if self._batches:
         batch = self._batches.popleft()
         for part in batch.parts:
@@ -237,14 +234,13 @@ def _abort_drops_one(_real: Any, self: flow.Flow) -> list[Any]:
 
 @_instead(flow.Flow, "source")
 def _unconfirmed(source: Any, self: flow.Flow, key: Any) -> Source:
-    """A log record states the offset up to which batches are on their way, as if they were
-    committed."""
+    """A log record states the offset of batches in flight as if it were committed."""
     found = source(self, key)
     ends = [
-        one.offset + 1
+        message.offset + 1
         for batch in self._batches
-        for one in batch.messages
-        if (one.topic, one.partition) == key
+        for message in batch.messages
+        if (message.topic, message.partition) == key
     ]
     return replace(found, committed=max([found.committed, *ends]))
 
@@ -287,10 +283,14 @@ def _written_down_before_the_commit(has: Any, self: beginnings.Beginnings, parti
 @_instead(beginnings.Beginnings, "is_begun")
 def _by_the_first_records(_real: Any, self: beginnings.Beginnings, partition: int) -> bool:
     first = itertools.islice(stand_ins.WORLD.broker.read(self._names.fingerprints, 0), 50)
-    told = [
-        record for one in first if isinstance(record := records.decode(one.value), records.Batch)
+    batches = [
+        record
+        for entry in first
+        if isinstance(record := records.decode(entry.value), records.Batch)
     ]
-    return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
+    return any(
+        source.topic_id == self._begun.topic_id for record in batches for source in record.sources
+    )
 
 
 def _offset_asked_before(self: Any, found: Any) -> Any:
@@ -306,21 +306,20 @@ def _window_at_once(made: Any, self: flow.Flow, *given: Any) -> None:
 
 @_instead(intake, "remainder_of")
 def _dropped_in_a_hurry(remainder_of: Any, read: Any, messages: Any, done: int) -> Any:
-    """A batch of which nothing could be read is dropped, when whoever waits for it is in a
-    hurry."""
+    """A batch of which nothing could be read is dropped, if the caller is in a hurry."""
     return remainder_of(read, messages, done) if done else None
 
 
 @_instead(Preparer, "_read")
 def _done_with_what_is_away(read: Any, self: Preparer, messages: Any, *more: Any) -> Any:
-    """A batch counts as read to its end, where a text behind its front is away."""
+    """A batch counts as fully read even if a text after its first one is unavailable."""
     documents, prints, done = read(self, messages, *more)
     return documents, prints, len(messages) if done else done
 
 
 @_instead(stand_ins.Impatient, "fetch")
 def _away_is_missing(fetch: Any, self: Any, addresses: Any, start: int, *more: Any) -> Any:
-    """What a store that does not answer cannot give is taken for missing."""
+    """A text whose store does not answer is treated as missing."""
     try:
         return fetch(self, addresses, start, *more)
     except TextAwayError as error:
@@ -354,7 +353,7 @@ RULES = [
          first=17),
     Rule("an order beyond an index's memory is refused whole", _swallows_what_memory_refuses, ("alarm", "verdict", "state"),
          Tuning(weights={**MANY, "beyond": 25, "index": 10}), first=7),
-    Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, first=56),
+    Rule("log time is LogAppendTime, never a clock", _wall_clock, ("alarm", "verdict"), REREAD, first=56),
     Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS, first=9),
     Rule("stored answers are sent again after a restart", _set(LogIndex, "answers_since", lambda *_: ()), ("stuck",), ALONE,
          first=21),

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Killed(BaseException):
-    """The process was killed; nothing of ours may catch it."""
+    """The process was killed; no code under test may catch it."""
 
 
 class Fiber:
@@ -34,8 +34,7 @@ class Fiber:
 
 
 class Process:
-    """One process of a role or an operator. `slot` is the name it has for ever, `name` that of this
-    life."""
+    """A process of a role or an operator; `slot` is its place, `name` one life in it."""
 
     def __init__(self, name: str, slot: str, body: Callable[[], None]) -> None:
         self.name = name
@@ -46,32 +45,32 @@ class Process:
         self.fibers = [Fiber(lambda: self.body())]  # noqa: PLW0108 - the body may be set later
 
     @property
-    def runs(self) -> bool:
-        """Whether it can be given control."""
+    def can_run(self) -> bool:
+        """Return whether it can be given control."""
         return not (self.is_paused or self.has_ended)
 
     @property
     def error(self) -> BaseException | None:
-        """What ended it."""
+        """Return the exception that ended it, if any."""
         return self.fibers[0].error
 
     @property
     def idle_ms(self) -> int:
-        """The least time that one of its threads waits for."""
-        return min(one.idle_ms for one in self.fibers)
+        """Return the shortest time that one of its threads waits for."""
+        return min(fiber.idle_ms for fiber in self.fibers)
 
     def is_idle(self, version: int) -> bool:
-        """Whether all its threads wait, and nothing has happened since that they may wait for."""
-        return all(one.idle_since == version for one in self.fibers)
+        """Return whether all its threads wait, and nothing has changed since."""
+        return all(fiber.idle_since == version for fiber in self.fibers)
 
     def pass_ms(self, milliseconds: int) -> None:
-        """Let so much time pass for what waits."""
-        for one in self.fibers:
-            one.idle_ms = max(0, one.idle_ms - milliseconds)
+        """Let this much time pass for its waiting threads."""
+        for fiber in self.fibers:
+            fiber.idle_ms = max(0, fiber.idle_ms - milliseconds)
 
 
 class Scheduler:
-    """Gives control to one process after another. `version` counts what may wake an idle one."""
+    """Gives control to one process after another. `version` counts what may wake idle ones."""
 
     def __init__(self, chance: random.Random) -> None:
         self.version = 0
@@ -94,30 +93,29 @@ class Scheduler:
         return fiber
 
     def give(self, process: Process) -> None:
-        """Let one of the process's threads run to its next step. With the first one the process
-        ends."""
+        """Let one of the process's threads run to its next step. The process ends with
+        its first thread."""
         process.steps += 1
-        awake = [one for one in process.fibers if one.idle_since != self.version]
-        awake = awake or [one for one in process.fibers if one.idle_ms == process.idle_ms]
+        awake = [fiber for fiber in process.fibers if fiber.idle_since != self.version]
+        awake = awake or [fiber for fiber in process.fibers if fiber.idle_ms == process.idle_ms]
         self._resume(process, self._chance.choice(awake) if len(awake) > 1 else awake[0])
         first, *others = process.fibers
         if first.has_ended:
             process.is_killed = True
-            for one in others:
-                while not one.has_ended:
-                    self._resume(process, one)
+            for fiber in others:
+                while not fiber.has_ended:
+                    self._resume(process, fiber)
             process.has_ended = True
-        process.fibers = [first, *(one for one in others if not one.has_ended)]
+        process.fibers = [first, *(fiber for fiber in others if not fiber.has_ended)]
 
     def kill(self, process: Process) -> None:
-        """End the process where it stands."""
+        """End the process at its current step."""
         process.is_killed, process.is_paused = True, False
         while not process.has_ended:
             self.give(process)
 
     def step(self, *, idle_ms: int | None = None) -> None:
-        """Called by the running process: let others run. With `idle_ms`, until something happened
-        or so much time passed.
+        """Let others run; called by the running process. `idle_ms` limits how long it waits.
 
         Raises:
             Killed: it was killed meanwhile, or before.

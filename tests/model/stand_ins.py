@@ -1,8 +1,7 @@
-"""What stands in the place of brokers, volumes, clocks, threads and the fingerprinter when a role
-runs in the model.
+"""Replacements of brokers, volumes, clocks and threads for roles that run in the model.
 
-All of it acts on the world that is running, `WORLD`, and most of it lets others have their turn
-first (`Scheduler.step`).
+All of it acts on the running world, `WORLD`, and most of it lets other processes run first
+(`Scheduler.step`).
 """
 
 from __future__ import annotations
@@ -58,17 +57,17 @@ RECIPE = SimpleNamespace(
 )
 
 WORLD: World
-"""The one that is running."""
+"""The running world."""
 
 
 def act_on(world: World) -> None:
-    """Have all that is here act on this world from now on."""
+    """Set the world that this module acts on."""
     global WORLD
     WORLD = world
 
 
 class Silent:
-    """Metrics, health and the like: whatever is asked of it, it is that itself."""
+    """Metrics, health and the like: each attribute and call returns the object itself."""
 
     def __getattr__(self, name: str) -> Any:
         return self
@@ -90,14 +89,14 @@ ANSWERS: Any = SimpleNamespace(
 
 
 class Health(Silent):
-    """A role beats once in each turn of its loop: there, too, others get their turn."""
+    """Health that lets other processes run at each beat of a role's loop."""
 
     def beat(self) -> None:
         WORLD.scheduler.step()
 
 
 class Prober:
-    """A fingerprinter for texts that spell their print: `HEX FEATURES anything`."""
+    """A fingerprinter for texts that spell their fingerprint: `HEX FEATURES anything`."""
 
     def __init__(self, recipe: Any) -> None:
         self.recipe = recipe
@@ -105,9 +104,9 @@ class Prober:
     def fingerprint(self, texts: Sequence[str]) -> Prints:
         words = [text.split() or ["0", "0"] for text in texts]
         return Prints(
-            np.array([[int(one[0], 16)] for one in words], np.uint64),
+            np.array([[int(fields[0], 16)] for fields in words], np.uint64),
             np.zeros((len(words), 0), np.uint8),
-            np.array([int(one[1]) for one in words], np.uint32),
+            np.array([int(fields[1]) for fields in words], np.uint32),
             np.array(
                 [list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in texts],
                 np.uint8,
@@ -117,12 +116,11 @@ class Prober:
 
 
 class Impatient(Decoder):
-    """A decoder that takes one look in two at a slow text for too long, and fetches others from two
-    stores.
+    """A decoder that gives half of the slow texts up, and fetches texts from two stores.
 
-    One has a far text or not, and is slow: what comes late cuts the batch there. The other has all
-    that is `AWAY` for sure, and does not answer for a while: what is behind it is cut off too, and
-    what is at the front holds its partition.
+    One is slow, and by chance has a `FAR` text or not: a late text cuts the batch there. The other
+    has every `AWAY` text, but does not answer for a while: that cuts the batch too, and a first
+    text delays its partition.
     """
 
     @property
@@ -168,7 +166,9 @@ class Impatient(Decoder):
         fetched: Mapping[int, Fetched] | None = None,
     ) -> Documents:
         missing = {
-            place: one for place, one in (fetched or {}).items() if isinstance(one, DeadLetter)
+            place: outcome
+            for place, outcome in (fetched or {}).items()
+            if isinstance(outcome, DeadLetter)
         }
         given_up = missing | {
             place: DeadLetter(
@@ -186,7 +186,7 @@ class Impatient(Decoder):
 
 
 class Volume(MemoryStore):
-    """A store that its process may leave before and behind each write."""
+    """A store whose process may lose control before and after each write."""
 
     def write(self, puts: Any, deletes: Any, ranges: Any = ()) -> None:
         process = WORLD.scheduler.current
@@ -244,9 +244,9 @@ class Admin:
         WORLD.scheduler.step()
         pending = {
             key
-            for one in self._broker.producing.values()
-            if one.txn is not None
-            for key in one.txn.offsets
+            for producing in self._broker.producing.values()
+            if producing.txn is not None
+            for key in producing.txn.offsets
         }
         return frozenset(
             part for name, part in self._broker.group.offsets.keys() | pending if name == topic
@@ -289,7 +289,7 @@ class Admin:
 
 
 class SideThread:
-    """In place of the thread in which a transaction or a step of it runs, or the clients close."""
+    """Replaces the thread in which a transaction or a step of it runs, or the clients close."""
 
     def __init__(self, _name: str = "") -> None:
         self._fiber: Fiber | None = None
@@ -328,7 +328,7 @@ class SideThread:
 
 
 class Flag:
-    """In place of an event that another thread waits for."""
+    """Replaces an event that another thread waits for."""
 
     def __init__(self) -> None:
         self._is_set = False
@@ -405,11 +405,11 @@ def _read_whole(
     settings: Settings, topic: str, advance: Any = None, *, records_max: int | None = None
 ) -> Iterator[Any]:
     WORLD.scheduler.step()
-    for one in list(WORLD.broker.read(topic, 0))[:records_max]:
+    for record in list(WORLD.broker.read(topic, 0))[:records_max]:
         try:
-            yield one.offset, records.decode(one.value)
+            yield record.offset, records.decode(record.value)
         except FormatError:
-            yield one.offset, None
+            yield record.offset, None
 
 
 def _read_partition(
@@ -427,9 +427,15 @@ def _read_partition(
             break
     else:
         raise BrokerError("The end could not be read: a transaction is open.")
-    for one in list(WORLD.broker.read(topic, partition, start)):
+    for record in list(WORLD.broker.read(topic, partition, start)):
         yield Message(
-            topic, partition, one.offset, one.key, one.value, one.timestamp_ms, one.headers
+            topic,
+            partition,
+            record.offset,
+            record.key,
+            record.value,
+            record.timestamp_ms,
+            record.headers,
         )
 
 
@@ -448,7 +454,7 @@ def dependencies_of_worker() -> WorkerDependencies:
         "make_fingerprinter": Prober,
         "make_decoder": Impatient,
         "inspect": _inspect,
-        "resident_bytes": lambda: 200 << 20,  # what the process takes is not the seed's
+        "resident_bytes": lambda: 200 << 20,  # the process's memory does not depend on the seed
         "pace": IntakePace(
             gather_seconds=IntakePace().gather_seconds if tuning.aside and tuning.gathers else 0.0,
             quick_records=2 if tuning.aside else sys.maxsize,
@@ -466,7 +472,7 @@ def dependencies_of_index(slot: str) -> IndexerDependencies:
         "monotonic": Time().monotonic,
         "make_admin": Admin,
         "check_topics": lambda *_: {
-            name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()
+            name: SimpleNamespace(topic_id=topic.id) for name, topic in WORLD.broker.topics.items()
         },
         "open_store": lambda _: Volume(WORLD.volumes[slot]),
         "table_folder": lambda _: None,  # a twin has no folder, and two replicas must not share one
@@ -496,7 +502,7 @@ def dependencies_of_operator() -> OrderDependencies:
 
 @contextlib.contextmanager
 def patched() -> Iterator[None]:
-    """Put the twins of Kafka's two clients where roles and commands make theirs."""
+    """Replace Kafka's two clients where roles and commands make them."""
     twins: dict[str, Any] = {
         "Consumer": lambda config, **_: kafka.Consumer(WORLD.broker, config),
         "Producer": lambda config, **_: kafka.Producer(WORLD.broker, config),

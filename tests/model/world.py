@@ -6,9 +6,9 @@ be made smaller by leaving some out (`__main__.shrink`), and what is left is wha
 needs.
 
 The roles are the product's own, with their loops (`worker.role`, `indexer`), their clients
-(`stream_dedup.kafka`) and the commands `rewind` and `release`. Other things stand only in the place
-of what talks to a broker (`kafka`), and of the volume, clocks, threads and the fingerprinter
-(`stand_ins`): here a text spells its own print.
+(`stream_dedup.kafka`) and the commands `rewind` and `release`. Only what
+talks to a broker is replaced (`kafka`), and the volume, clocks, threads and the fingerprinter
+(`stand_ins`), for which a text spells its fingerprint.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ START_MS = 1_790_000_000_000
 LITTLE_BYTES = 507 << 20
 PLANS = ("64:4:0:3", "64:4:0:3", "64:0:0:6", "64:4:1:7", "64:8:0:4")
 TURNS = 420
-HEALING = 6000
+HEALING_TURNS = 6000
 
 FAULTS: dict[str, int] = {
     "documents": 9,
@@ -76,11 +76,11 @@ FAULTS: dict[str, int] = {
     "time": 2,
     "refuse": 2,
     "calm": 2,
-    "far": 0,  # what a store has is chance as well
+    "far": 0,  # it is chance what a store has
     # a store that has texts for sure, and does not answer for a while; a third of all worlds has it
     "away": 0,
-    # which worker gives a text up is chance: without rewinds and zombies alone can be told what
-    # must come of it
+    # which worker gives a text up is chance: the right outcome is known only without rewinds and
+    # zombies
     "slow": 0,
 }
 """What may happen, and how often beside the rest. A rule's test gives other weights to what it
@@ -160,7 +160,9 @@ class World:
         )
         self.partitions = self.chance.choice([2, 3, 3])
         self.batch_documents = self.chance.choice([2, 3, 5, 8])
-        self.plan = sorted(plan if plan is not None else self._draw(), key=lambda one: one.turn)
+        self.plan = sorted(
+            plan if plan is not None else self._draw(), key=lambda happening: happening.turn
+        )
         self.processes: list[Process] = []
         self.volumes: dict[str, dict[bytes, bytes]] = {"index-0": {}, "index-1": {}}
         self.checkpoints: list[dict[bytes, bytes]] = []
@@ -218,15 +220,15 @@ class World:
         } | ({"window": window} if window else {})
         self._order(records.encode_control(records.Control("declare", fields)))
         if random.Random(seed + 5).random() < self.tuning.foreign:
-            # What others say stands in front of the first document, as after a large `seed`.
+            # Records of no document precede the first document, as after a large `seed`.
             for _ in range(60):
                 self._order(
                     records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]}))
                 )
 
     def _say_how_documents_are_read(self) -> None:
-        """Write it down before any worker does: who of two is first is tried elsewhere
-        (`tests/control`)."""
+        """Write the input settings to `begun` before any worker does, so that no two workers race
+        for it."""
         log = self.broker.topics[self.names.fingerprints].id
         reading = reading_of(stand_ins.settings_of("worker-0", 1, ()))
         self.broker.append(self.names.begun, 0, None, encode_reading(log, reading, changes=False))
@@ -246,8 +248,7 @@ class World:
     # -- the run
 
     def run(self) -> None:
-        """Carry out the schedule, heal everything, wait until all rests; then the caller looks at
-        what came out.
+        """Carry out the schedule, heal everything, and wait until all is at rest.
 
         `stand_ins.patched` must be in force.
 
@@ -262,7 +263,7 @@ class World:
             while left or self.turn < self.tuning.turns:
                 while left and left[0].turn <= self.turn:
                     self._happen(left.pop(0))
-                if not self._turn() and not self._open():
+                if not self._turn() and not self._find_unfinished():
                     if not left:
                         break
                     self.turn = max(self.turn, left[0].turn)
@@ -284,44 +285,45 @@ class World:
         if chance.random() < 0.04 or self.is_healing:
             self._pass()
         ready: list[Callable[[], None]] = [
-            functools.partial(self._give, one)
-            for one in self.processes
-            if one.runs and not one.is_idle(version)
+            functools.partial(self._give, process)
+            for process in self.processes
+            if process.can_run and not process.is_idle(version)
         ]
-        ready += [one.background for one in broker.consumers if one.has_work()]
-        for one in broker.appenders:
-            if one.network:
-                ready.append(one.deliver)
-            if one.acks and one.process is not None and one.process.runs:
-                ready.append(one.acknowledge)
+        ready += [consumer.background for consumer in broker.consumers if consumer.has_work()]
+        for appender in broker.appenders:
+            if appender.network:
+                ready.append(appender.deliver)
+            if appender.acks and appender.process is not None and appender.process.can_run:
+                ready.append(appender.acknowledge)
         if ready:
             chance.choice(ready)()
             return True
-        idle = [one for one in self.processes if one.runs]
+        idle = [process for process in self.processes if process.can_run]
         if idle:
-            process = min(idle, key=lambda one: one.idle_ms + chance.random())
+            process = min(idle, key=lambda waiting: waiting.idle_ms + chance.random())
             passed = process.idle_ms
             broker.now_ms += passed
-            for one in idle:
-                one.pass_ms(passed)
+            for waiting in idle:
+                waiting.pass_ms(passed)
             self._give(process)
         return False
 
     def _pass(self) -> None:
-        """Let a time-out of the broker pass, or a request arrive that was held up."""
+        """Let a time-out of the broker pass, or a delayed request arrive."""
         broker = self.broker
         events: list[Callable[[], None]] = [
-            functools.partial(self._arrive, one) for one in broker.late
+            functools.partial(self._arrive, request) for request in broker.late
         ]
         events += [
             functools.partial(broker.time_out, name)
-            for name, one in broker.producing.items()
-            if one.txn is not None and (one.process is None or not one.process.runs)
+            for name, producing in broker.producing.items()
+            if producing.txn is not None
+            and (producing.process is None or not producing.process.can_run)
         ]
         events += [
             functools.partial(broker.group.leave, name)
-            for name, one in broker.group.members.items()
-            if one.consumer.process is None or not one.consumer.process.runs
+            for name, member in broker.group.members.items()
+            if member.consumer.process is None or not member.consumer.process.can_run
         ]
         if events:
             self.chance.choice(events)()
@@ -333,7 +335,9 @@ class World:
         late()
 
     def _give(self, process: Process) -> None:
-        for doomed in [one for one in self.doomed if one[0] is process and process.steps >= one[1]]:
+        for doomed in [
+            entry for entry in self.doomed if entry[0] is process and process.steps >= entry[1]
+        ]:
             self.doomed.remove(doomed)
             doomed[2](process)
             return
@@ -343,8 +347,8 @@ class World:
             return
         worker = getattr(process, "role", None)
         if worker is not None and process.slot.startswith("worker"):
-            found = worker._flow
-            if not found._has_answer and sum(len(one.parts) for one in found._batches) > 1:
+            flow = worker._flow
+            if not flow._has_answer and sum(len(batch.parts) for batch in flow._batches) > 1:
                 raise Violation(
                     f"flood: {process.name} sent a second log record before it had an answer to "
                     "its first"
@@ -362,7 +366,7 @@ class World:
             return
         if isinstance(error, FirstStartError) and self.has_vanished:
             if self.vanished and not any(
-                one.slot == "operator-offsets" and not one.has_ended for one in self.processes
+                other.slot == "operator-offsets" and not other.has_ended for other in self.processes
             ):
                 texts = [f"{key[1]}@{offset}" for key, (offset, _) in sorted(self.vanished.items())]
                 self._operate("offsets", functools.partial(self._repair, texts))
@@ -383,23 +387,31 @@ class World:
             return  # it knew the topic of before; its next life knows the new one
         raise Violation(f"alarm: {process.name} ended with {error!r}") from error
 
-    def _open(self) -> str:
-        """Return what is left to do."""
+    def _find_unfinished(self) -> str:
+        """Return what is left to do; an empty text if nothing is."""
         broker = self.broker
-        live = [one for one in self.processes if not one.has_ended]
+        live = [process for process in self.processes if not process.has_ended]
         if (
             broker.late
             or self.restarts
-            or {slot for slot, wanted in self.wanted.items() if wanted} - {one.slot for one in live}
+            or {slot for slot, wanted in self.wanted.items() if wanted}
+            - {process.slot for process in live}
         ):
             return "something is still to come"
-        if any(one.network or (one.acks and one.process in live) for one in broker.appenders):
+        if any(
+            appender.network or (appender.acks and appender.process in live)
+            for appender in broker.appenders
+        ):
             return "an append is on its way"
-        if any(one.txn is not None for one in broker.producing.values()):
+        if any(producing.txn is not None for producing in broker.producing.values()):
             return "a transaction is open"
-        if any(one.has_work() or one.callbacks for one in broker.consumers if one.process in live):
+        if any(
+            consumer.has_work() or consumer.callbacks
+            for consumer in broker.consumers
+            if consumer.process in live
+        ):
             return "the group does not settle"
-        if any(one.slot.startswith("operator") or one.is_paused for one in live):
+        if any(process.slot.startswith("operator") or process.is_paused for process in live):
             return "an operator or a paused process"
         end = broker.end(self.names.fingerprints, 0)
         for process in live:
@@ -430,21 +442,21 @@ class World:
         self.workers_may_run = True
         for process in self.processes:
             process.is_paused = False
-        for turn in range(HEALING):
+        for turn in range(HEALING_TURNS):
             for slot, wanted in self.wanted.items():
                 if wanted and slot not in self.restarts and not self._is_taken(slot):
                     self.restarts[slot] = self.turn
             self._turn()
-            if turn % 10 == 0 and not self._open():
+            if turn % 10 == 0 and not self._find_unfinished():
                 if not self.releases:
                     return
                 self._operate("release", functools.partial(self._release, self.releases[0]))
-        raise Violation(f"stuck: nothing comes to rest: {self._open()}")
+        raise Violation(f"stuck: nothing comes to rest: {self._find_unfinished()}")
 
     # -- processes
 
     def start(self, slot: str) -> Process:
-        life = sum(one.slot == slot for one in self.processes)
+        life = sum(other.slot == slot for other in self.processes)
         process = Process(f"{slot}.{life}", slot, lambda: None)
         process.role, process.is_asked_to_stop, process.is_replaced = None, False, False  # type: ignore[attr-defined]
         # as the roles ask a threading.Event
@@ -483,7 +495,11 @@ class World:
 
     def live(self, prefix: str) -> list[Process]:
         """Return the running processes whose slots begin so."""
-        return [one for one in self.processes if one.runs and one.slot.startswith(prefix)]
+        return [
+            process
+            for process in self.processes
+            if process.can_run and process.slot.startswith(prefix)
+        ]
 
     def _doom(self, process: Process, chance: random.Random, do: Callable[[Process], None]) -> None:
         self.doomed.append((process, process.steps + chance.randint(0, 25), do))
@@ -491,10 +507,10 @@ class World:
     def _crash(self, process: Process) -> None:
         self.say(process.name, "is killed")
         self.scheduler.kill(process)
-        for one in self.broker.appenders:
-            if one.process is process and self.chance.random() < 0.5:
+        for appender in self.broker.appenders:
+            if appender.process is process and self.chance.random() < 0.5:
                 # what was on its way never arrives; else it may arrive whenever it likes
-                one.network.clear()
+                appender.network.clear()
         self._restart_within(60, process)
 
     def _pause(self, process: Process, turns: int, *, is_replaced: bool) -> None:
@@ -518,14 +534,13 @@ class World:
             self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, turns))
 
     def _is_taken(self, slot: str, besides: Process | None = None) -> bool:
-        """Return whether a process that nobody replaces has this place, `besides` the one that
-        leaves it."""
+        """Return whether a process that was not replaced, other than `besides`, has this place."""
         return any(
-            one.slot == slot
-            and one is not besides
-            and not one.has_ended
-            and not getattr(one, "is_replaced", False)
-            for one in self.processes
+            process.slot == slot
+            and process is not besides
+            and not process.has_ended
+            and not getattr(process, "is_replaced", False)
+            for process in self.processes
         )
 
     def _go_on(self, process: Process) -> None:
@@ -535,7 +550,7 @@ class World:
             self.scheduler.version += 1
 
     def plan_later(self, turns: int, do: Callable[[], None]) -> None:
-        """Do something some turns later, in the world's own time."""
+        """Do something some turns later, in a process of the world."""
 
         def wait() -> None:
             until = self.turn + turns
@@ -553,10 +568,10 @@ class World:
 
     # -- what happens
 
-    def _happen(self, one: Happening) -> None:
-        chance = random.Random(one.seed)
-        self.say("world", f"{one.kind}")
-        getattr(self, f"_on_{one.kind}")(chance)
+    def _happen(self, happening: Happening) -> None:
+        chance = random.Random(happening.seed)
+        self.say("world", f"{happening.kind}")
+        getattr(self, f"_on_{happening.kind}")(chance)
         self.broker.changed()
 
     def _any(self, chance: random.Random, prefix: str) -> Process | None:
@@ -605,31 +620,30 @@ class World:
         return topic != self.names.dead_letters and b"REFUSED" in (value or b"")
 
     def _on_refuse(self, chance: random.Random) -> None:
-        """Send something that its output will not take, and something near it."""
+        """Send a document that its output will refuse, and near copies."""
         self._send_marked(chance, " REFUSED")
 
     def _on_far(self, chance: random.Random) -> None:
-        """Send something that lies elsewhere, and is there or not, and something near it."""
+        """Send a document whose text a store has or not, and near copies."""
         self._send_marked(chance, " FAR")
 
     def _on_away(self, chance: random.Random) -> None:
-        """Send something whose store does not answer for a while, and something near it."""
+        """Send a document whose store does not answer for a while, and near copies."""
         self.away_until_ms = self.broker.now_ms + chance.choice([0, 30, 300, 3000, 20_000])
         self._send_marked(chance, " AWAY")
 
     def _on_slow(self, chance: random.Random) -> None:
-        """Send something that takes so long that a worker gives it up, or not, and something near
-        it."""
+        """Send a document that is so slow that a worker gives it up, or not, and near copies."""
         self._send_marked(chance, " SLOW")
 
     def _send_marked(self, chance: random.Random, mark: str) -> None:
         text = f"{chance.choice(self.bases):x} 50 a{mark}"
-        for one in (text, text.removesuffix(mark), text):
+        for variant in (text, text.removesuffix(mark), text):
             self.broker.append(
                 self.names.documents,
                 chance.randrange(self.partitions),
                 b"doc-%d" % self.written,
-                json.dumps({"text": one}).encode(),
+                json.dumps({"text": variant}).encode(),
                 START_MS + self.written,
                 [("n", b"%d" % self.written)],
             )
@@ -656,14 +670,14 @@ class World:
             self._doom(process, chance, pause)
 
     def _throw_out(self, process: Process) -> None:
-        """Let the session of a process that stands still end."""
+        """End the session of a paused process."""
         for name, member in list(self.broker.group.members.items()):
             if member.consumer.process is process:
                 self.say("broker", f"{process.name} is no member any more")
                 self.broker.group.leave(name)
 
     def _on_replace(self, chance: random.Random) -> None:
-        """A worker stands still, another one gets its name, and then both go on."""
+        """A worker is paused, another one gets its name, and then both go on."""
         process = self._any(chance, "worker")
         if process is not None and not process.is_replaced:  # type: ignore[attr-defined]
             turns, throws_out = chance.randint(20, 200), chance.random() < 0.7
@@ -693,14 +707,12 @@ class World:
         )
 
     def _on_verdicts(self, _: random.Random) -> None:
-        """The topic of answers is deleted and created again, with all that was in it and was not
-        read."""
+        """The topic of answers is deleted and created again, with all its unread records."""
         self.say("broker", "verdicts is deleted and created again")
         self.broker.create(self.names.verdicts, 1)
 
     def _on_outages(self, chance: random.Random) -> None:
-        """Ten times over, Kafka goes away in mid-transaction, and the step that was asked never
-        comes back."""
+        """Ten times, Kafka goes away in mid-transaction, and the current step never returns."""
         for _ in range(10):
             slot, step = f"worker-{chance.randrange(2)}", chance.choice(["commit", "offsets"])
             self.broker.faults.setdefault(f"{slot} {step}", []).append(
@@ -772,7 +784,10 @@ class World:
         return self.broker.append(self.names.fingerprints, 0, None, raw)
 
     def _on_forget(self, chance: random.Random) -> None:
-        ids = [one.hex() for one in chance.sample([b"a", b"b", b"c"], chance.choice([1, 1, 2]))]
+        ids = [
+            document_id.hex()
+            for document_id in chance.sample([b"a", b"b", b"c"], chance.choice([1, 1, 2]))
+        ]
         self._order(records.encode_control(records.Control("forget", {"ids": ids})))
 
     def _on_plan(self, chance: random.Random) -> None:
@@ -829,24 +844,25 @@ class World:
             found = [
                 records.decode(log.value).position(int(place))  # type: ignore[union-attr]
                 for part in range(self.partitions)
-                for one in self.broker.read(self.names.duplicates, part)
-                for offset, _, place in [dict(one.headers)["dedup.log"].decode().partition("/")]  # type: ignore[union-attr]
+                for copy in self.broker.read(self.names.duplicates, part)
+                for offset, _, place in [dict(copy.headers)["dedup.log"].decode().partition("/")]  # type: ignore[union-attr]
                 for log in [self.broker.topics[self.names.fingerprints].partitions[0][int(offset)]]
             ]
             known = [
-                one for one in found if one.topic_id == self.broker.topics[self.names.documents].id
+                position
+                for position in found
+                if position.topic_id == self.broker.topics[self.names.documents].id
             ]
             if known:
-                one = chance.choice(known)
-                self.say("operator", f"release {one}")
-                self.releases.append((one.topic_id, f"{one.partition}@{one.offset}"))
+                position = chance.choice(known)
+                self.say("operator", f"release {position}")
+                self.releases.append((position.topic_id, f"{position.partition}@{position.offset}"))
                 self._release(self.releases[-1])
 
         self._operate("release", run)
 
     def _release(self, wanted: tuple[bytes, str]) -> None:
-        """Release a document; whoever was interrupted types the command again, which happens at
-        healing."""
+        """Release a document; healing repeats the command if it was interrupted."""
         if wanted[0] == self.broker.topics[self.names.documents].id:
             settings = stand_ins.settings_of(
                 "operator", self.batch_documents, tuple(self.tuning.settings.items())
@@ -857,7 +873,7 @@ class World:
     def _on_rewind(self, chance: random.Random) -> None:
         def run() -> None:
             self._stop_workers(chance)
-            committed = {key[1]: one for key, (one, _) in self.broker.group.offsets.items()}
+            committed = {key[1]: offset for key, (offset, _) in self.broker.group.offsets.items()}
             if committed:
                 parts = chance.sample(sorted(committed), chance.randint(1, len(committed)))
                 self._set_back(
@@ -872,9 +888,9 @@ class World:
             self._operate("rewind", run)
 
     def _is_stopped(self) -> bool:
-        """Return whether an operator has stopped the workers, and is at work himself."""
+        """Return whether an operator has stopped the workers for another command."""
         slots = ("operator-rewind", "operator-vanish", "operator-recreate", "operator-offsets")
-        return any(one.slot in slots and not one.has_ended for one in self.processes)
+        return any(process.slot in slots and not process.has_ended for process in self.processes)
 
     def _stop_workers(self, chance: random.Random) -> None:
         """Stop the workers, kindly or not, and wait until the group is empty."""
@@ -889,7 +905,9 @@ class World:
             for process in self.live("worker"):  # one that was paused, or started a moment ago
                 process.is_asked_to_stop = True  # type: ignore[attr-defined]
         for process in [
-            one for one in self.processes if one.slot.startswith("worker") and not one.has_ended
+            process
+            for process in self.processes
+            if process.slot.startswith("worker") and not process.has_ended
         ]:
             if getattr(process, "role", None) is None:  # one that had not yet joined
                 process.is_paused = False
@@ -920,8 +938,8 @@ class World:
         while self.broker.group.members or self.live("worker"):
             for process in self.live("worker"):
                 process.is_asked_to_stop = True  # type: ignore[attr-defined]
-            # Time goes on only where nobody is at work: a worker that waits for lost answers drains
-            # until its time is over.
+            # Time passes only while all are idle: a worker that waits for lost answers drains until
+            # its time is over.
             looks += 1
             self.scheduler.step(**({"idle_ms": 100} if looks > 500 else {}))
         self._set_back(texts, is_repair=True)
@@ -933,19 +951,21 @@ class World:
 
         def run() -> None:
             self._stop_workers(chance)
-            is_told = bool(self.broker.group.offsets) and not self.vanished
+            has_offsets = bool(self.broker.group.offsets) and not self.vanished
             if (
-                is_told
+                has_offsets
                 and not self.broker.group.members
                 and not self.broker.pending(list(self.broker.group.offsets))
             ):
                 self.say("broker", "the group's offsets are forgotten")
                 for process in [
-                    one for one in self.processes if one.is_paused and one.slot.startswith("worker")
+                    process
+                    for process in self.processes
+                    if process.is_paused and process.slot.startswith("worker")
                 ]:
                     self.doomed.append(
                         (process, 0, self._crash)
-                    )  # nobody stands still for seven days
+                    )  # no process is paused for seven days
                     process.is_paused = False
                 self.vanished, self.has_vanished = dict(self.broker.group.offsets), True
                 self.broker.group.offsets.clear()
@@ -966,9 +986,9 @@ class World:
         topic_id = self.broker.topics[self.names.documents].id
         return any(
             isinstance(record, records.Batch)
-            and any(one.topic_id == topic_id for one in record.sources)
-            for one in self.broker.read(self.names.fingerprints, 0)
-            for record in [records.decode(one.value)]
+            and any(source.topic_id == topic_id for source in record.sources)
+            for entry in self.broker.read(self.names.fingerprints, 0)
+            for record in [records.decode(entry.value)]
         )
 
     def _on_recreate(self, chance: random.Random) -> None:
@@ -978,7 +998,7 @@ class World:
         def run() -> None:
             self._stop_workers(chance)
             while (
-                any(getattr(one, "role", None) is None for one in self.live("worker"))
+                any(getattr(worker, "role", None) is None for worker in self.live("worker"))
                 and not self.is_healing
             ):
                 self.scheduler.step()

@@ -1,4 +1,4 @@
-"""What the parts of a worker need around them, for tests of one part."""
+"""Stand-ins for what a part of a worker depends on, for tests of one part."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ class VirtualClock:
         self.now += seconds
 
 
-class Aside:
-    """In place of a thread: what it was given has ended at once, or not before it `is_stuck` no
-    more."""
+class ThreadStub:
+    """Replaces a thread: a started function ends at once, or once `is_stuck` is False."""
 
     def __init__(self, clock: VirtualClock, *, is_stuck: bool = False) -> None:
         self.clock = clock
@@ -69,7 +68,7 @@ class Aside:
 
 
 def roomy_flow(wants: int = 5000, in_flight: int = 0) -> Any:
-    """Return a flow with room for so many records, in which so many batches are."""
+    """Return a flow with room for `wants` records, and with `in_flight` batches."""
     return SimpleNamespace(
         in_flight=in_flight,
         records_wanted=lambda _: wants,
@@ -79,9 +78,10 @@ def roomy_flow(wants: int = 5000, in_flight: int = 0) -> Any:
     )
 
 
-def context(flow: Any, clock: Any = time, stop: threading.Event | None = None) -> WorkerContext:
-    """Return what the parts share: this flow, clock and stop, no failpoint, and nobody who looks at
-    metrics or the log."""
+def make_context(
+    flow: Any, clock: Any = time, stop: threading.Event | None = None
+) -> WorkerContext:
+    """Return a context with this flow, clock and stop; failpoints, metrics and log do nothing."""
     return WorkerContext(
         flow,
         stop or threading.Event(),
@@ -95,7 +95,7 @@ def context(flow: Any, clock: Any = time, stop: threading.Event | None = None) -
 
 def intake_of(
     take: Callable[[], Messages],
-    aside: Aside | SideThread,
+    thread: ThreadStub | SideThread,
     clock: VirtualClock,
     flow: Any,
     allowance: Any = None,
@@ -104,17 +104,16 @@ def intake_of(
     take_in: Callable[[Any], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> Intake:
-    """Return an intake that reads what `take` gives; nothing is to be read again, and its batches
-    go nowhere."""
+    """Return an intake that reads what `take` returns and passes its batches to `take_in`."""
     return Intake(
-        context(flow, clock, stop),
+        make_context(flow, clock, stop),
         mock.Mock(
             seek_to_unread=lambda _: False, source=mock.Mock(take_messages=lambda *_: take())
         ),
         mock.Mock(
             prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages, passed={}))
         ),
-        aside,  # type: ignore[arg-type]
+        thread,  # type: ignore[arg-type]
         WorkerBudget(1 << 30, 10 * MIB),
         allowance or Allowance(Amount(8000, 10 * MIB)),
         take_in,

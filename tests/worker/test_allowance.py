@@ -8,7 +8,7 @@ import pytest
 
 from stream_dedup.worker.allowance import SLOW_SECONDS, Allowance, Amount
 
-MOST = Amount(8000, 30_000_000)
+MAXIMUM = Amount(8000, 30_000_000)
 MESSAGE_SECONDS = 20.0
 
 
@@ -40,7 +40,7 @@ def run(
 def test_transactions_shrink_until_they_are_written_in_time(rate: int, record_bytes: int) -> None:
     """After some time-outs nothing times out any more, and most of what the broker takes is
     used."""
-    allowance = Allowance(MOST)
+    allowance = Allowance(MAXIMUM)
     _, _, timed_out = run(allowance, rate, record_bytes, 150)
     assert timed_out <= 5
 
@@ -51,59 +51,58 @@ def test_transactions_shrink_until_they_are_written_in_time(rate: int, record_by
 
 
 def test_transactions_grow_again() -> None:
-    """A broker that is quick again is soon given all that one transaction may carry; and only
-    then."""
-    allowance = Allowance(MOST)
+    """Transactions reach their maximum size soon after the broker is quick again, and only then."""
+    allowance = Allowance(MAXIMUM)
     run(allowance, 100_000, 12_000, 200)
-    assert allowance.current.bytes < MOST.bytes / 20
+    assert allowance.current.bytes < MAXIMUM.bytes / 20
 
     run(allowance, 1e9, 12_000, 1.0)
 
-    assert allowance.current == MOST
+    assert allowance.current == MAXIMUM
 
 
-def test_a_small_transaction_that_is_slow_says_nothing_of_size() -> None:
-    allowance = Allowance(MOST)
+def test_a_slow_small_transaction_does_not_shrink_the_allowance() -> None:
+    allowance = Allowance(MAXIMUM)
 
     allowance.adapt_after_commit(Amount(10, 10_000), 4 * SLOW_SECONDS)
 
-    assert allowance.current == MOST
+    assert allowance.current == MAXIMUM
 
 
-def test_what_each_transaction_costs_by_itself_does_not_keep_them_small() -> None:
-    """With 0.7 s for a commit, whatever it carries, seven documents become all that is allowed
-    within some ten transactions."""
-    allowance = Allowance(MOST)
+def test_a_fixed_cost_of_each_transaction_does_not_keep_them_small() -> None:
+    """With 0.7 s for each commit, the allowance grows from seven documents to the maximum within
+    some ten transactions."""
+    allowance = Allowance(MAXIMUM)
     while allowance.current.documents > 7:
         allowance.shrink_after_timeout(allowance.current)
 
     for _ in range(12):
         allowance.adapt_after_commit(allowance.current, 0.7)
 
-    assert allowance.current == MOST
+    assert allowance.current == MAXIMUM
 
 
-def test_several_large_ones_that_were_under_way_count_once() -> None:
-    allowance = Allowance(MOST)
+def test_several_slow_transactions_in_flight_count_once() -> None:
+    allowance = Allowance(MAXIMUM)
 
     for _ in range(4):
-        allowance.adapt_after_commit(MOST, 2 * SLOW_SECONDS)
+        allowance.adapt_after_commit(MAXIMUM, 2 * SLOW_SECONDS)
 
     assert allowance.current == Amount(4000, 15_000_000)
 
 
-def test_it_always_allows_a_record_and_never_more_than_the_most() -> None:
+def test_the_allowance_stays_between_one_record_and_the_maximum() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
     for _ in range(200):
-        most = Amount(dice.randint(1, 10_000), dice.randint(1, 1 << 26))
-        allowance = Allowance(most)
+        maximum = Amount(dice.randint(1, 10_000), dice.randint(1, 1 << 26))
+        allowance = Allowance(maximum)
         for _ in range(50):
             carried = Amount(dice.randint(1, 20_000), dice.randint(1, 1 << 27))
             if dice.random() < 0.5:
                 allowance.adapt_after_commit(carried, dice.uniform(0, 30))
             else:
                 allowance.shrink_after_timeout(carried)
-            assert 1 <= allowance.current.documents <= most.documents
-            assert 1 <= allowance.current.bytes <= most.bytes
+            assert 1 <= allowance.current.documents <= maximum.documents
+            assert 1 <= allowance.current.bytes <= maximum.bytes

@@ -19,7 +19,7 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.startup import SourceCluster
-from tests.worker.parts import Aside, VirtualClock, context
+from tests.worker.parts import ThreadStub, VirtualClock, make_context
 
 FIRST, SECOND, NEW = ("documents", 0), ("documents", 1), ("documents", 2)
 NOTHING = Messages.of([])
@@ -30,8 +30,8 @@ def stamp(generation: int) -> bytes:
 
 
 class Group:
-    """A worker's assignment, and what stands around it; `found` is what the topics are said to
-    be."""
+    """A worker's assignment and its dependencies; `found` contains the topics that the cluster
+    reports."""
 
     def __init__(self, offset: int | None = 0) -> None:
         self.offset = offset
@@ -43,13 +43,13 @@ class Group:
             TopicNames(), b"log", b"source", 2, 2, 1 << 20, 1 << 20, mock.Mock(), b"answers"
         )
         self.it = Assignment(
-            context(Flow(3, 100, b"n" * 16), self.clock),
+            make_context(Flow(3, 100, b"n" * 16), self.clock),
             Settings(),
             cluster,
             self.beginnings,
             lambda _: self.source,
             lambda _: mock.Mock(topic_ids=lambda _: self.found),
-            Aside(self.clock),  # type: ignore[arg-type]
+            ThreadStub(self.clock),  # type: ignore[arg-type]
             mock.Mock(),
             mock.Mock(),
         )
@@ -59,15 +59,14 @@ class Group:
         return {key: CommittedOffset(self.offset, metadata) for key in keys}
 
     def look(self) -> None:
-        """Ask for the topics, and heed the answer."""
+        """Request the topics, and process the answer."""
         self.clock.now += 100
         for _ in range(2):
             self.it.watch_topics(soon=False, is_unreadable=False)
 
 
-def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it_reads() -> None:
-    """Its group may stand still: it is a member then, and has nothing to do that anybody gave
-    it."""
+def test_a_worker_that_lost_its_partitions_is_not_ready_until_its_next_assignment() -> None:
+    """It may be a member of a group that does not rebalance, without an assignment."""
     group = Group().it
     assert not group.has_joined
     group.assigned([FIRST])
@@ -84,8 +83,7 @@ def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it
 
 @pytest.mark.parametrize("before", ["it joined", "it lost its partitions"])
 def test_a_topic_created_again_before_a_worker_is_given_partitions_ends_it(before: str) -> None:
-    """Else it would name the documents of the new topic by the old one's id, whose positions the
-    index knows."""
+    """Otherwise it would write positions of the new topic with the id of the old one."""
     group = Group()
     if before != "it joined":
         group.it.assigned([FIRST])
@@ -97,7 +95,7 @@ def test_a_topic_created_again_before_a_worker_is_given_partitions_ends_it(befor
 
 
 def test_a_worker_that_gave_everything_up_waits_for_its_next_assignment() -> None:
-    """Of one that gave up a part nothing changes."""
+    """A worker that gave up only a part of its partitions stays joined."""
     group = Group().it
     group.assigned([FIRST, SECOND])
     group.group_metadata_changed(stamp(3))
@@ -110,7 +108,7 @@ def test_a_worker_that_gave_everything_up_waits_for_its_next_assignment() -> Non
     assert not group.has_joined
 
 
-def test_a_partition_whose_beginning_the_group_went_past_is_begun_anew() -> None:
+def test_a_partition_is_begun_again_if_its_start_could_not_be_committed() -> None:
     group = Group(offset=None)
     group.source.commit_start.side_effect = [False, True]
 
@@ -124,8 +122,8 @@ def test_a_partition_whose_beginning_the_group_went_past_is_begun_anew() -> None
     assert not group.it.seek_to_unread(NOTHING)
 
 
-def test_partitions_that_the_outputs_got_are_served_from_then_on() -> None:
-    """One that waits for them is read on, and one that comes later does not wait."""
+def test_new_partitions_are_served_once_the_outputs_have_them() -> None:
+    """A paused partition is served, and a later one is not paused."""
     group = Group()
     group.it.assigned([NEW])
     assert group.source.pause.call_args == mock.call([NEW])

@@ -1,5 +1,4 @@
-"""How many bytes a worker holds at once: whatever records come, no more than its share, always one;
-when it gives back."""
+"""How many bytes a worker keeps in memory: at most its share, but always one record."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.budget import RecordSizes, WorkerBudget, limit_of
 from stream_dedup.worker.prepare import InFlight
 from stream_dedup.worker.questions import Questions
-from tests.worker.parts import context
+from tests.worker.parts import make_context
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -54,7 +53,7 @@ def test_the_limit_is_what_is_set_or_what_the_group_allows_or_a_part_of_the_mach
     assert limit_of(None, None, 2 * GIB) == 512 * MIB
 
 
-def test_what_is_taken_already_and_a_tenth_are_no_part_of_it() -> None:
+def test_the_budget_excludes_used_memory_and_a_tenth() -> None:
     """Under 1 GiB a batch of 8,000 documents of 1 kB fits, as it always did."""
     budget = WorkerBudget.of(GIB, 260 * MIB)
 
@@ -63,7 +62,7 @@ def test_what_is_taken_already_and_a_tenth_are_no_part_of_it() -> None:
     assert WorkerBudget.of(2 * GIB, 260 * MIB).part_bytes > 2 * budget.part_bytes
 
 
-def test_with_too_little_memory_it_goes_on_with_the_least() -> None:
+def test_with_too_little_memory_the_smallest_budget_is_used() -> None:
     budget = WorkerBudget.of(400 * MIB, 500 * MIB)
 
     assert budget.is_tight
@@ -81,15 +80,15 @@ def test_a_record_fits_into_the_queues(part: int, record: int) -> None:
     assert int(queues["queue.buffering.max.kbytes"]) * 1024 >= max(2 * part, record)
     assert int(queues["queued.max.messages.kbytes"]) * 1024 <= part
     assert int(queues["fetch.max.bytes"]) <= max(MIB, part // 4)
-    own = Settings(kafka={"fetch.max.bytes": "77", "client.rack": "a"})
-    assert budget.settings_for_clients(own, record).kafka == queues | {
+    operator_settings = Settings(kafka={"fetch.max.bytes": "77", "client.rack": "a"})
+    assert budget.settings_for_clients(operator_settings, record).kafka == queues | {
         "fetch.max.bytes": "77",
         "client.rack": "a",
     }
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
-def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
+def test_records_in_memory_stay_within_their_share(is_slow: bool) -> None:
     """Records of 100 bytes to 1 MB, in runs of one size and mixed, while batches leave quickly or
     hardly ever."""
     seed = random.randrange(1 << 32)
@@ -97,12 +96,12 @@ def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
     dice = random.Random(seed)
     budget, sizes = WorkerBudget(GIB, 8 * MIB), RecordSizes()
     queued_max = int(budget.queues(MIB)["queued.max.messages.kbytes"]) * 1024
-    held: deque[Any] = deque()
+    batches: deque[Any] = deque()
     read = waits = 0
     for _ in range(400):
         run = dice.choice([100, 1000, 12_000, 58_000, 1_000_000, 0])
         for _ in range(dice.randint(1, 8)):
-            room = budget.room(sum(one.held_bytes for one in held))
+            room = budget.room(sum(batch.held_bytes for batch in batches))
             wanted = sizes.records(8000, room)
             ready = Sized()  # what Kafka's client has ready is bounded by bytes
             room_left = queued_max
@@ -110,22 +109,21 @@ def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
                 ready.append(run or dice.choice([100, 1000, 12_000, 1_000_000]))
                 room_left -= ready[-1] + 700
             if ready:
-                held.append(ready)
-                sizes.observe(held[-1])
+                batches.append(ready)
+                sizes.observe(batches[-1])
                 read += len(ready)
             else:
                 waits += 1
-            assert sum(one.held_bytes for one in held) <= 7 * budget.part_bytes + MIB
-            assert held or ready
-            if held and dice.random() < (0.2 if is_slow else 0.9):
-                held.popleft()
+            assert sum(batch.held_bytes for batch in batches) <= 7 * budget.part_bytes + MIB
+            assert batches or ready
+            if batches and dice.random() < (0.2 if is_slow else 0.9):
+                batches.popleft()
     assert read > 1000
     assert (waits > 0) is is_slow or not is_slow
 
 
-def test_records_are_counted_by_what_they_bring() -> None:
-    """As many as fit, by the mean of the last reads; one at least where there is room, and none
-    where there is not."""
+def test_the_number_of_records_to_read_depends_on_their_size() -> None:
+    """As many are read as fit by the mean size of the last reads; at least one if there is room."""
     sizes = RecordSizes()
     for _ in range(20):
         sizes.observe(of_sizes([10_000] * 5))
@@ -136,9 +134,9 @@ def test_records_are_counted_by_what_they_bring() -> None:
     assert sizes.records(8000, 0) == sizes.records(0, MIB) == sizes.records(-5, MIB) == 0
 
 
-def test_all_that_a_record_has_is_counted() -> None:
-    """Key, value and headers, and what it takes beside them."""
-    one = Messages(
+def test_all_parts_of_a_record_are_counted() -> None:
+    """Key, value and headers count, and the overhead of each record."""
+    messages = Messages(
         *(
             "documents",
             np.zeros(2, np.int32),
@@ -149,36 +147,36 @@ def test_all_that_a_record_has_is_counted() -> None:
         *(np.zeros(2, np.int64), {1: [("name", bytes(7000)), ("none", None)]}, {}),
     )
 
-    assert 58_000 < one.held_bytes < 61_000
+    assert 58_000 < messages.held_bytes < 61_000
 
 
 @pytest.mark.parametrize(
-    ("count", "value_bytes", "gives_back"),
+    ("count", "value_bytes", "trim_count"),
     [(8000, 1100, 0), (1, 20 << 20, 0), (4, 9 << 20, 1), (1, 250 << 20, 1)],
 )
-def test_memory_goes_back_after_a_large_batch(
-    count: int, value_bytes: int, gives_back: int
+def test_memory_is_returned_after_a_large_batch(
+    count: int, value_bytes: int, trim_count: int
 ) -> None:
-    """The size of all values together tells, because texts and buffers are as large."""
+    """The total size of the values decides, because texts and buffers are as large."""
     value = bytes(value_bytes)
     messages = Messages.of(
         [Message("documents", 0, offset, None, value, None, []) for offset in range(count)]
     )
     flow = SimpleNamespace(admit=lambda _: [], in_flight=1)
     freed = memory.FreedMemory(1 << 50, 32 << 20)
-    questions = Questions(context(flow), mock.Mock(), mock.Mock(), mock.Mock(), freed, None)
+    questions = Questions(make_context(flow), mock.Mock(), mock.Mock(), mock.Mock(), freed, None)
 
     with mock.patch.object(memory, "trim_memory") as trim_memory:
         questions.ask(InFlight(messages, [None] * count, [None] * count, [], b"", {}))
 
-    assert trim_memory.call_count == gives_back
+    assert trim_memory.call_count == trim_count
 
 
-@pytest.mark.parametrize(("resident", "gives_back"), [(700 << 20, 0), (800 << 20, 1)])
-def test_memory_goes_back_when_the_process_comes_near_its_limit(
-    resident: int, gives_back: int
+@pytest.mark.parametrize(("resident", "trim_count"), [(700 << 20, 0), (800 << 20, 1)])
+def test_memory_is_returned_when_the_process_is_near_its_limit(
+    resident: int, trim_count: int
 ) -> None:
-    """However small the batches are, and once a second at most."""
+    """This holds for small batches too, at most once a second."""
     freed = memory.FreedMemory(1 << 30, 32 << 20)
 
     with (
@@ -188,4 +186,4 @@ def test_memory_goes_back_when_the_process_comes_near_its_limit(
         freed.trim_after_batch(1000)
         freed.trim_after_batch(1000)
 
-    assert trim_memory.call_count == gives_back
+    assert trim_memory.call_count == trim_count

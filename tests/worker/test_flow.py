@@ -27,7 +27,7 @@ class Scene:
         self.numbers = 0
 
     def batch(self, *positions: tuple[int, int], stamp: bytes = b"stamp-1") -> InFlight:
-        """A batch of one log record with these (partition, offset)."""
+        """Admit a batch of one log record with these (partition, offset)."""
         self.numbers += 1
         messages = [
             Message("documents", part, offset, None, b"x", 0, []) for part, offset in positions
@@ -48,14 +48,15 @@ class Scene:
         log_offset: int | None = None,
         nonce: bytes = NONCE,
     ) -> InFlight | None:
-        at = number if log_offset is None else log_offset
+        answer_offset = number if log_offset is None else log_offset
         judgements = tuple(
-            Judgement(reason, LogPlace(at, place)) for place, reason in enumerate(reasons)
+            Judgement(reason, LogPlace(answer_offset, place))
+            for place, reason in enumerate(reasons)
         )
-        return self.flow.answered(LogAnswer(at, nonce, number, judgements, chain))
+        return self.flow.answered(LogAnswer(answer_offset, nonce, number, judgements, chain))
 
 
-def test_one_log_record_until_the_first_answer() -> None:
+def test_only_one_log_record_is_in_flight_until_the_first_answer() -> None:
     """After a start there is room for one batch of one log record; the first answer opens the
     window."""
     scene = Scene()
@@ -88,17 +89,17 @@ def test_batches_leave_in_the_order_in_which_they_were_read() -> None:
 
 
 def test_no_more_is_committed_at_once_than_is_allowed() -> None:
-    """By records or by bytes; the oldest goes alone if it is larger by itself."""
+    """The limit is in records and in bytes; a larger batch is committed alone."""
     scene = Scene()
     first, second = scene.batch((0, 100), (1, 200)), scene.batch((0, 101))
     scene.answer(1, Reason.NEW, Reason.NEW)
     scene.answer(2, Reason.NEW)
-    held = first.messages.held_bytes + second.messages.held_bytes
+    both_bytes = first.messages.held_bytes + second.messages.held_bytes
 
-    assert scene.flow.held_bytes == held
-    assert scene.flow.ready(Amount(3, held)) == [first, second]
-    assert scene.flow.ready(Amount(2, held)) == [first]
-    assert scene.flow.ready(Amount(3, held - 1)) == [first]
+    assert scene.flow.held_bytes == both_bytes
+    assert scene.flow.ready(Amount(3, both_bytes)) == [first, second]
+    assert scene.flow.ready(Amount(2, both_bytes)) == [first]
+    assert scene.flow.ready(Amount(3, both_bytes - 1)) == [first]
     assert scene.flow.ready(Amount(1, 1)) == [first]
 
 
@@ -168,7 +169,7 @@ def test_a_revoked_partition_leaves_every_batch() -> None:
     assert scene.flow.offsets([both]) == {("documents", 0): (101, 0)}
 
 
-def test_what_survives_a_rebalance_is_stamped_anew() -> None:
+def test_batches_that_survive_a_rebalance_are_stamped_anew() -> None:
     """A callback that moves nothing stamps the batches in flight with the generation read inside
     it. If a generation passed without a callback, somebody else may have owned our partitions
     meanwhile: all is dropped."""

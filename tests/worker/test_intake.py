@@ -1,4 +1,4 @@
-"""What a worker reads, how often and how much, and what it does with it until it is on its way."""
+"""What a worker reads, how often and how much, and how it prepares what it has read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from stream_dedup.domain.document import Message
 from stream_dedup.domain.errors import RegistryAwayError
 from stream_dedup.domain.messages import Messages
-from stream_dedup.worker import intake as intake_room
+from stream_dedup.worker import intake as intake_module
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.dependencies import IntakePace
 from stream_dedup.worker.intake import Intake
-from tests.worker.parts import AT_ONCE, MIB, Aside, VirtualClock, intake_of, roomy_flow
+from tests.worker.parts import AT_ONCE, MIB, ThreadStub, VirtualClock, intake_of, roomy_flow
 
 READ_SECONDS = 0.001
 ANSWER_SECONDS = 0.003
@@ -25,8 +25,7 @@ TURNS_MAX = 5000
 
 
 class Paced:
-    """The turns of an intake: there are always records to read, and reading and waiting for answers
-    is all that takes time."""
+    """An intake that always has records to read; only reads and waits for answers take time."""
 
     def __init__(
         self, clock: VirtualClock, *, in_flight: int = 0, is_preparing: bool = False
@@ -35,7 +34,9 @@ class Paced:
         self.reads: list[float] = []
         self.turns = 0
         self._flow = roomy_flow(in_flight=in_flight)
-        self._intake = intake_of(self._take, Aside(clock, is_stuck=is_preparing), clock, self._flow)
+        self._intake = intake_of(
+            self._take, ThreadStub(clock, is_stuck=is_preparing), clock, self._flow
+        )
 
     def _take(self) -> Messages:
         self.reads.append(self.clock.now)
@@ -43,7 +44,7 @@ class Paced:
         return Messages.of([Message("documents", 0, len(self.reads), None, b"value", None, [])])
 
     def turn(self, *, reads: bool) -> None:
-        """What the worker's loop does, but for what it does in between."""
+        """Run the intake's part of a turn of the worker's loop."""
         self._intake.read_and_prepare(reads=reads)
         if self._flow.in_flight:
             self.clock.now += ANSWER_SECONDS
@@ -64,11 +65,10 @@ def clock() -> VirtualClock:
 @pytest.mark.parametrize(
     ("in_flight", "is_preparing"), [(0, False), (1, False), (0, True), (2, True)]
 )
-def test_what_comes_is_read_once_in_a_while(
+def test_two_reads_are_a_gathering_time_apart(
     clock: VirtualClock, in_flight: int, is_preparing: bool
 ) -> None:
-    """However quickly verdicts and commits come, two reads lie as far apart as records are
-    gathered."""
+    """Two reads are a gathering time apart, however quickly verdicts and commits arrive."""
     worker = Paced(clock, in_flight=in_flight, is_preparing=is_preparing)
 
     worker.turn_until(clock.now + 1.0)
@@ -79,11 +79,10 @@ def test_what_comes_is_read_once_in_a_while(
 
 
 @pytest.mark.parametrize(("in_flight", "is_preparing"), [(1, False), (0, True)])
-def test_the_loop_is_awake_while_something_is_on_its_way(
+def test_the_loop_does_not_sleep_while_something_is_in_flight(
     clock: VirtualClock, in_flight: int, is_preparing: bool
 ) -> None:
-    """A verdict, a commit or a prepared batch is not slept over; those who wait for it wait for a
-    moment each."""
+    """The loop does not sleep while it waits for a verdict, a commit or a prepared batch."""
     worker = Paced(clock, in_flight=in_flight, is_preparing=is_preparing)
 
     worker.turn_until(clock.now + 1.0)
@@ -105,7 +104,7 @@ def test_the_first_record_after_a_pause_is_read_at_once(clock: VirtualClock) -> 
 
 
 def test_a_worker_that_is_to_end_gathers_nothing(clock: VirtualClock) -> None:
-    """What is left is drained without waiting for more."""
+    """The remaining records are processed without waiting for more."""
     worker = Paced(clock)
     worker.turn(reads=True)
     before = list(clock.slept)
@@ -115,12 +114,12 @@ def test_a_worker_that_is_to_end_gathers_nothing(clock: VirtualClock) -> None:
     assert clock.slept == before
 
 
-RECORD = 20_000
+RECORD_BYTES = 20_000
 
 
 def of_records(count: int) -> Messages:
     """Return records of which each takes 20 kB."""
-    values = [bytes(RECORD - 700)] * count
+    values = [bytes(RECORD_BYTES - 700)] * count
     return Messages(
         "documents",
         np.zeros(count, np.int32),
@@ -133,23 +132,23 @@ def of_records(count: int) -> Messages:
     )
 
 
-def reading(
+def make_busy_intake(
     *, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amount | None = None
 ) -> Intake:
-    """Return an intake that prepares so many records and has read so many ahead, beside so many
-    bytes in flight.
+    """Return an intake that is preparing `prepared` records and has read `ahead` records more,
+    while `flight` bytes are in flight.
 
-    Before that it has read some, so that it knows how large they are.
+    It has read records before, so that it knows their size.
     """
     flow = roomy_flow(8000)
     reads = [of_records(5)] * 20
     clock = VirtualClock()
-    aside = Aside(clock)
+    thread = ThreadStub(clock)
     allowance = None if allowed is None else SimpleNamespace(current=allowed)
-    intake = intake_of(lambda: reads.pop(0), aside, clock, flow, allowance, AT_ONCE)
+    intake = intake_of(lambda: reads.pop(0), thread, clock, flow, allowance, AT_ONCE)
     while reads:
         intake.read_and_prepare(reads=True)
-    aside.is_stuck = True
+    thread.is_stuck = True
     for count in filter(None, (prepared, ahead)):
         reads.append(of_records(count))
         intake.read_and_prepare(reads=True)
@@ -161,42 +160,50 @@ def reading(
 @pytest.mark.parametrize(
     ("intake", "expected"),
     [
-        pytest.param(reading(), 10 * MIB, id="nothing is under way"),
-        pytest.param(reading(flight=50 * MIB), 10 * MIB, id="five batches are"),
-        pytest.param(reading(flight=51 * MIB), 0, id="more than five are"),
-        pytest.param(reading(flight=45 * MIB, prepared=315), 0, id="one is being prepared"),
+        pytest.param(make_busy_intake(), 10 * MIB, id="nothing is under way"),
+        pytest.param(make_busy_intake(flight=50 * MIB), 10 * MIB, id="five batches are"),
+        pytest.param(make_busy_intake(flight=51 * MIB), 0, id="more than five are"),
         pytest.param(
-            reading(prepared=524, ahead=300), 10 * MIB - 300 * RECORD, id="some are read ahead"
+            make_busy_intake(flight=45 * MIB, prepared=315), 0, id="one is being prepared"
         ),
-        pytest.param(reading(prepared=524, ahead=600), 0, id="a whole batch is read ahead"),
-        pytest.param(reading(allowed=Amount(8000, MIB)), MIB, id="transactions are small"),
         pytest.param(
-            reading(allowed=Amount(7, MIB)), 7 * RECORD, id="transactions are of few records"
+            make_busy_intake(prepared=524, ahead=300),
+            10 * MIB - 300 * RECORD_BYTES,
+            id="some are read ahead",
+        ),
+        pytest.param(
+            make_busy_intake(prepared=524, ahead=600), 0, id="a whole batch is read ahead"
+        ),
+        pytest.param(make_busy_intake(allowed=Amount(8000, MIB)), MIB, id="transactions are small"),
+        pytest.param(
+            make_busy_intake(allowed=Amount(7, MIB)),
+            7 * RECORD_BYTES,
+            id="transactions are of few records",
         ),
     ],
 )
-def test_a_read_brings_what_there_is_room_for(intake: Intake, expected: int) -> None:
+def test_a_read_is_as_large_as_the_room(intake: Intake, expected: int) -> None:
     records_wanted = intake.records_wanted()
 
-    assert records_wanted * RECORD <= expected + 1000
-    assert records_wanted * RECORD > expected - 1.1 * RECORD
+    assert records_wanted * RECORD_BYTES <= expected + 1000
+    assert records_wanted * RECORD_BYTES > expected - 1.1 * RECORD_BYTES
 
 
-def test_what_is_being_prepared_is_counted() -> None:
-    """Until it is in flight."""
+def test_records_that_are_being_prepared_are_counted() -> None:
+    """They count until they are in flight."""
     flow = roomy_flow(8000)
     clock = VirtualClock()
-    aside = Aside(clock, is_stuck=True)
-    intake = intake_of(lambda: of_records(100), aside, clock, flow)
+    thread = ThreadStub(clock, is_stuck=True)
+    intake = intake_of(lambda: of_records(100), thread, clock, flow)
 
     intake.read_and_prepare(reads=True)
 
-    assert (len(aside.started), intake.is_preparing, intake.prepared_bytes) == (
+    assert (len(thread.started), intake.is_preparing, intake.prepared_bytes) == (
         1,
         True,
-        100 * RECORD,
+        100 * RECORD_BYTES,
     )
-    aside.is_stuck = False
+    thread.is_stuck = False
     intake.read_and_prepare(reads=False)
     assert (intake.is_preparing, intake.prepared_bytes) == (False, 0)
 
@@ -209,13 +216,13 @@ def records(first: int) -> Messages:
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
-def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int) -> None:
+def test_records_read_at_the_stop_do_not_overtake_waiting_ones(turns: int) -> None:
     reads, taken = [records(2 * number) for number in range(10)], list[Any]()
     clock, stop = VirtualClock(), threading.Event()
-    aside = Aside(clock, is_stuck=True)
+    thread = ThreadStub(clock, is_stuck=True)
     intake = intake_of(
         lambda: reads.pop(0),
-        aside,
+        thread,
         clock,
         roomy_flow(),
         pace=AT_ONCE,
@@ -226,7 +233,7 @@ def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int)
         intake.read_and_prepare(reads=True)  # the first is prepared, the others wait
 
     stop.set()
-    aside.is_stuck = False
+    thread.is_stuck = False
     intake.read_and_prepare(reads=True)
     while intake.is_preparing:
         intake.read_and_prepare(reads=False)
@@ -236,8 +243,8 @@ def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int)
     assert offsets[:2] == [0, 1]
 
 
-def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> None:
-    monkeypatch.setattr(intake_room, "_RETRY_SECONDS", 0.001)
+def test_records_are_prepared_once_the_registry_answers(monkeypatch: Any) -> None:
+    monkeypatch.setattr(intake_module, "_RETRY_SECONDS", 0.001)
     asked: list[int] = []
     taken: list[Any] = []
 
@@ -249,14 +256,14 @@ def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> 
 
     clock = VirtualClock()
     intake = intake_of(
-        read_one, Aside(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append
+        read_one, ThreadStub(clock), clock, roomy_flow(), prepare=prepare, take_in=taken.append
     )
     intake.read_and_prepare(reads=True)
     intake.finish()
     assert (asked[:4], len(taken[0].messages)) == ([1, 1, 1, 1], 1)
 
 
-def test_whoever_hurries_is_not_kept_waiting() -> None:
+def test_finish_does_not_wait_for_an_unavailable_registry() -> None:
     taken: list[Any] = []
     asked: list[int] = []
 
@@ -265,11 +272,11 @@ def test_whoever_hurries_is_not_kept_waiting() -> None:
         raise RegistryAwayError("away")
 
     clock = VirtualClock()
-    aside = Aside(clock, is_stuck=True)
-    intake = intake_of(read_one, aside, clock, roomy_flow(), prepare=prepare, take_in=taken.append)
+    thread = ThreadStub(clock, is_stuck=True)
+    intake = intake_of(read_one, thread, clock, roomy_flow(), prepare=prepare, take_in=taken.append)
     intake.read_and_prepare(reads=True)
     assert intake.is_preparing
-    aside.is_stuck = False
+    thread.is_stuck = False
     intake.finish()
     assert (asked, taken, intake.is_preparing) == ([1], [], False)
 

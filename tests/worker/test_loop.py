@@ -1,4 +1,4 @@
-"""A whole worker, with its own loop and parts, on clients that are handed in."""
+"""A whole worker, with its own loop and parts, and with fake clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies
 from stream_dedup.worker.role import build_worker
 from stream_dedup.worker.startup import SourceCluster
 from tests.tiers import few
-from tests.worker.parts import Aside, VirtualClock
+from tests.worker.parts import ThreadStub, VirtualClock
 
 KEY = ("documents", 0)
 SOURCE_ID, LOG_ID, ANSWERS_ID = b"s" * 16, b"l" * 16, b"v" * 16
@@ -83,10 +83,10 @@ class Source:
 
 
 class Loop:
-    """A worker that reads for so many seconds, and what it was seen to do; `around` are further
+    """A worker that reads for `seconds`, and the calls that it made; `overrides` replace
     dependencies."""
 
-    def __init__(self, folder: Path, seconds: float, **around: Any) -> None:
+    def __init__(self, folder: Path, seconds: float, **overrides: Any) -> None:
         self.clock, stop = VirtualClock(), threading.Event()
         self.ends = self.clock.now + seconds
         self.beats = mock.Mock(
@@ -108,9 +108,9 @@ class Loop:
             )
             return self.sources[-1]
 
-        twins: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "clock": self.clock,
-            "make_thread": lambda _: Aside(self.clock),
+            "make_thread": lambda _: ThreadStub(self.clock),
             "make_source": make_source,
             "make_verdicts": self.make_verdicts,
             "make_appender": mock.Mock(),
@@ -126,20 +126,20 @@ class Loop:
         settings = Settings(worker_id="worker", state_dir=folder, value_format="json")
         health = mock.Mock(beat=self.beats)
         watch = mock.Mock(is_silent=lambda: self.is_away, begin=lambda _, make: make())
-        dependencies = WorkerDependencies(**(twins | around))
+        dependencies = WorkerDependencies(**(defaults | overrides))
         running = RunningRole(settings, health, mock.Mock(), watch, stop)
         self.worker = build_worker(running, RECIPE, mock.MagicMock(), dependencies)
 
     @property
     def reads(self) -> list[float]:
-        """When it read."""
+        """Return the times of the reads."""
         (source,) = self.sources
         return source.reads
 
 
-def test_the_loop_rests_while_nothing_is_on_its_way(tmp_path: Path) -> None:
-    """It sleeps until it may read again: a turn for each read, and one behind it. What was read is
-    committed, the last too."""
+def test_the_loop_sleeps_while_nothing_is_in_flight(tmp_path: Path) -> None:
+    """It sleeps until the next read, and turns at most twice for each; every record is
+    committed."""
     loop = Loop(tmp_path, 1.0)
 
     loop.worker.run()
@@ -155,12 +155,11 @@ def test_the_loop_rests_while_nothing_is_on_its_way(tmp_path: Path) -> None:
 
 
 def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None:
-    """The controller alone knows of topics, and may be away for as long as a question waits: nobody
-    reads less for it.
+    """The controller, which alone knows the topics, may be unavailable; reads do not wait for it.
 
-    But for the first partitions that a worker is given.
+    Only the first assignment waits for the topics.
     """
-    asking = Aside(VirtualClock(), is_stuck=True)
+    asking = ThreadStub(VirtualClock(), is_stuck=True)
     make_admin = mock.Mock(
         side_effect=[mock.Mock(topic_ids=lambda _: {}), AssertionError("the loop asks itself")]
     )
@@ -168,7 +167,7 @@ def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None
         tmp_path,
         70.0,
         make_admin=make_admin,
-        make_thread=lambda name: asking if name == "asking" else Aside(asking.clock),
+        make_thread=lambda name: asking if name == "asking" else ThreadStub(asking.clock),
     )
 
     loop.worker.run()
@@ -181,9 +180,8 @@ def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None
     assert loop.reads[-1] >= loop.ends
 
 
-def finds(topic: str, topic_id: bytes) -> mock.Mock:
-    """Return what makes admins that find a topic with this id, but for the first, which is asked at
-    the first assignment."""
+def make_admin_that_finds(topic: str, topic_id: bytes) -> mock.Mock:
+    """Return a factory of admins that find a topic with this id, except at the first assignment."""
     found = itertools.chain([{}], itertools.repeat({topic: ExistingTopic(topic_id, 1)}))
     return mock.Mock(return_value=mock.Mock(topic_ids=lambda _: next(found)))
 
@@ -202,8 +200,8 @@ def finds(topic: str, topic_id: bytes) -> mock.Mock:
 def test_a_topic_created_again_ends_the_worker(
     tmp_path: Path, topic: str, topic_id: bytes, ends: bool
 ) -> None:
-    """It is asked for every half minute; what has still the id that it had changes nothing."""
-    make_admin = finds(topic, topic_id)
+    """Topics are looked up every half minute; an unchanged id changes nothing."""
+    make_admin = make_admin_that_finds(topic, topic_id)
     loop = Loop(tmp_path, 70.0, make_admin=make_admin)
 
     with (
@@ -219,9 +217,8 @@ def test_a_topic_created_again_ends_the_worker(
 def test_a_topic_of_answers_created_again_is_read_from_then_on(
     tmp_path: Path, topic_id: bytes, readers: int
 ) -> None:
-    """The worker does not end: it reads there, and reads its documents again from what is
-    committed."""
-    make_admin = finds("verdicts", topic_id)
+    """The worker reads the new topic, and its documents again from the committed offsets."""
+    make_admin = make_admin_that_finds("verdicts", topic_id)
     loop = Loop(tmp_path, 70.0, make_admin=make_admin)
 
     loop.worker.run()
@@ -231,7 +228,7 @@ def test_a_topic_of_answers_created_again_is_read_from_then_on(
 
 
 def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path: Path) -> None:
-    """It says what it waits for, looks every few seconds, and goes on by itself."""
+    """The worker looks for the topic every few seconds, and goes on by itself."""
     gone = mock.Mock(
         take_messages=mock.Mock(side_effect=GoneError("The topic verdicts does not exist."))
     )
@@ -256,11 +253,11 @@ def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path
     assert topic_ids.call_count == 3, "then nothing is late any more"
 
 
-def _next_documents(
+def _run_and_list_allowed(
     loop: Loop, results: list[Result], seconds: float, *, falls_silent: bool = False
 ) -> list[int]:
-    """Run a worker whose first transactions take so long and end so; return how many documents were
-    allowed after each."""
+    """Run a worker whose first transactions take `seconds` and have these results; return the
+    number of documents allowed after each."""
     ends = iter(results)
 
     def transact(*_: object, **__: object) -> Result:
@@ -273,17 +270,21 @@ def _next_documents(
 
     loop.transactions.run.side_effect = transact
     loop.worker.run()
-    said = [given.kwargs for given in loop.logger.warning.call_args_list]
-    return [one["next_documents_max"] for one in said if "next_documents_max" in one]
+    warnings = [given.kwargs for given in loop.logger.warning.call_args_list]
+    return [
+        warning["next_documents_max"] for warning in warnings if "next_documents_max" in warning
+    ]
 
 
 def test_outputs_that_are_late_make_transactions_smaller(tmp_path: Path) -> None:
     loop = Loop(tmp_path, 3000.0)
 
-    allowed = _next_documents(loop, [Result(Outcome.ABORTED, is_late=True)] * 3, 25.0)
+    allowed = _run_and_list_allowed(loop, [Result(Outcome.ABORTED, is_late=True)] * 3, 25.0)
 
-    least = Settings().batch_documents // 1024  # a transaction here carries a document or two
-    assert allowed == [least] * 3
+    documents_min = (
+        Settings().batch_documents // 1024
+    )  # a transaction here carries a document or two
+    assert allowed == [documents_min] * 3
 
 
 @pytest.mark.parametrize(
@@ -295,10 +296,15 @@ def test_outputs_that_are_late_make_transactions_smaller(tmp_path: Path) -> None
         (Result(Outcome.UNKNOWN, is_late=True), True),
     ],
 )
-def test_an_outage_is_no_sign_of_size(tmp_path: Path, result: Result, falls_silent: bool) -> None:
-    """A step behind the outputs that got no answer, or outputs that were late because Kafka was
-    away: as much is allowed."""
+def test_an_outage_does_not_reduce_the_allowance(
+    tmp_path: Path, result: Result, falls_silent: bool
+) -> None:
+    """Neither a step without an answer nor outputs that are late in an outage reduce what is
+    allowed."""
     loop = Loop(tmp_path, 3000.0)
-    most = Settings().batch_documents
+    documents_max = Settings().batch_documents
 
-    assert _next_documents(loop, [result] * 5, 30.0, falls_silent=falls_silent) == [most] * 5
+    assert (
+        _run_and_list_allowed(loop, [result] * 5, 30.0, falls_silent=falls_silent)
+        == [documents_max] * 5
+    )

@@ -1,5 +1,5 @@
-"""Where a decided record goes, and with which headers; and what the log is told of dead letters
-before they leave."""
+"""The topic and the headers of a decided record; and the retraction of dead letters before they are
+written."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ COPY = Judgement(Reason.NEAR, LogPlace(8, 0), 3, KEPT, 71)
 NEW = Judgement(Reason.NEW, LogPlace(8, 1))
 
 
-def leave(
+def emit(
     decided: list[Decision | None], mode: Mode = Mode.ENFORCE, headers: Headers | None = None
 ) -> EmittedBatch:
-    """Return what leaves for records 0, 1, ... of two partitions in turn, so decided."""
+    """Return the outputs of records 0, 1, ... of two partitions in turn, with these decisions."""
     messages = [
         Message("documents", n % 2, n, b"k", b"v%d" % n, 1000 + n, headers or [])
         for n in range(len(decided))
@@ -65,20 +65,20 @@ def leave(
     [(Mode.ENFORCE, ["duplicates", "unique"]), (Mode.ANNOTATE, ["unique", "unique"])],
 )
 def test_annotating_changes_the_topic_and_nothing_else(mode: Mode, topics: list[str]) -> None:
-    copy, new = leave([COPY, NEW], mode)
+    copy, new = emit([COPY, NEW], mode)
 
-    assert [one.output.topic for one in (copy, new)] == topics
+    assert [emitted.output.topic for emitted in (copy, new)] == topics
     assert dict(copy.output.headers)["dedup.verdict"] == b"duplicate"
     assert dict(copy.output.headers)["dedup.of.position"] == b"documents-1@5"
     assert dict(new.output.headers)["dedup.verdict"] == b"unique"
 
 
-def test_a_record_leaves_as_it_came() -> None:
+def test_a_record_is_written_unchanged_before_our_headers() -> None:
     """Partition, key, value, timestamp and foreign headers are the record's own; ours follow."""
-    (one,) = leave([NEW], headers=[("traceparent", b"00-1"), ("dedup.verdict", b"forged")])
+    (emitted,) = emit([NEW], headers=[("traceparent", b"00-1"), ("dedup.verdict", b"forged")])
 
-    assert one.output[:5] == ("unique", 0, b"k", b"v0", 1000)
-    assert one.output.headers == [
+    assert emitted.output[:5] == ("unique", 0, b"k", b"v0", 1000)
+    assert emitted.output.headers == [
         ("traceparent", b"00-1"),
         ("dedup.prior.verdict", b"forged"),
         ("dedup.verdict", b"unique"),
@@ -90,39 +90,38 @@ def test_a_record_leaves_as_it_came() -> None:
     ]
 
 
-def test_what_was_retracted_is_a_dead_letter() -> None:
-    """A record that an output refused once never leaves on an output again, and is no longer the
-    log's."""
-    letter, retracted = leave(
+def test_a_retracted_record_is_a_dead_letter() -> None:
+    """A record that an output refused once is never written to an output again, and is not
+    judged."""
+    letter, retracted = emit(
         [DeadLetter("decode", "X", "why"), Judgement(Reason.RETRACTED, LogPlace(9, 0))]
     )
 
-    assert [one.output.topic for one in (letter, retracted)] == ["dead", "dead"]
+    assert [emitted.output.topic for emitted in (letter, retracted)] == ["dead", "dead"]
     assert not retracted.is_judged
     assert dict(retracted.output.headers)["dedup.error.class"] == b"Refused"
 
 
-def test_a_letter_says_that_its_headers_could_not_be_read() -> None:
-    """Key, value bytes and timestamp are as they came; one of the names is told, and the place is
-    in the headers as ever."""
+def test_a_dead_letter_reports_unreadable_headers() -> None:
+    """Key, value and timestamp are unchanged; headers contain one of the names, and the
+    position."""
     message = UnreadableHeaders("documents", 0, 7, b"k", b"v", 1000, [])
     message.name = r"r\xe9f\xe9rent"
     keys = {("documents", 0)}
     letter = DeadLetter("decode", "UnreadableHeaders", "why")
     batch = InFlight([message], [letter], [None], [], b"s", dict.fromkeys(keys, 0), set(keys))
 
-    (one,) = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000).of(batch)
+    (emitted,) = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000).of(batch)
 
-    own = dict(one.output.headers)
-    assert one.output[:5] == ("dead", 0, b"k", b"v", 1000)
-    assert own["dedup.error.headers.unreadable"] == rb"r\xe9f\xe9rent"
-    assert own["__dlq.errors.offset"] == b"7"
-    assert "dedup.error.truncated" not in own
+    letter_headers = dict(emitted.output.headers)
+    assert emitted.output[:5] == ("dead", 0, b"k", b"v", 1000)
+    assert letter_headers["dedup.error.headers.unreadable"] == rb"r\xe9f\xe9rent"
+    assert letter_headers["__dlq.errors.offset"] == b"7"
+    assert "dedup.error.truncated" not in letter_headers
 
 
-def test_records_of_a_lost_partition_stay() -> None:
-    """Only records of partitions that are still ours leave, in the order in which they were
-    read."""
+def test_records_of_a_lost_partition_are_not_written() -> None:
+    """Only records of partitions that are still ours are written, in the order of reading."""
     messages = [Message("documents", n % 2, n, None, b"v", 0, []) for n in range(4)]
     keys = {("documents", 0), ("documents", 1)}
     batch = InFlight(
@@ -135,19 +134,19 @@ def test_records_of_a_lost_partition_stay() -> None:
         {("documents", 1)},
     )
 
-    left = OutputWriter("unique", "duplicates", "dead", "g", "r", 1000).of(batch)
+    emitted_records = OutputWriter("unique", "duplicates", "dead", "g", "r", 1000).of(batch)
 
-    assert [one.message.offset for one in left] == [1, 3]
+    assert [emitted.message.offset for emitted in emitted_records] == [1, 3]
 
 
-def test_a_record_without_a_verdict_never_leaves() -> None:
+def test_a_record_without_a_verdict_is_never_written() -> None:
     with pytest.raises(InvariantError, match="has no verdict"):
-        list(leave([None]).outputs)
+        list(emit([None]).outputs)
 
 
-def batches(chance: random.Random) -> list[InFlight]:
-    """Return some batches of one or more log records, in which some records are the index's and
-    some were decided before."""
+def random_batches(chance: random.Random) -> list[InFlight]:
+    """Return some batches of one or more log records, in which some records are judged by the index
+    and some were decided before."""
     found = []
     for number in range(chance.choice([1, 1, 3])):
         count, partitions = chance.choice([0, 1, 40]), chance.choice([1, 3])
@@ -156,22 +155,22 @@ def batches(chance: random.Random) -> list[InFlight]:
                 *(
                     "documents",
                     chance.randrange(partitions),
-                    at,
+                    index,
                     chance.choice([None, b"", b"key"]),
                     b"v" * chance.randrange(9),
                 ),
                 *(
-                    chance.choice([None, 1, 1_700_000_000_000 + at]),
+                    chance.choice([None, 1, 1_700_000_000_000 + index]),
                     [("a", b"1")] if chance.random() < 0.1 else [],
                 ),
             )
-            for at in range(count)
+            for index in range(count)
         ]
         decided: list[Decision | None] = [None] * count
         judged = []
-        for at in range(count):
+        for index in range(count):
             if chance.random() < 0.9:
-                judged.append(at)
+                judged.append(index)
             else:
                 others = (
                     Reason.EMPTY,
@@ -179,7 +178,7 @@ def batches(chance: random.Random) -> list[InFlight]:
                     DeadLetter("size", "X", "why"),
                     Judgement(Reason.FAIL_OPEN, PLACE),
                 )
-                decided[at] = chance.choice(others)
+                decided[index] = chance.choice(others)
         parts = []
         for first in range(0, len(judged), 15):
             places = judged[first : first + 15]
@@ -199,8 +198,8 @@ def batches(chance: random.Random) -> list[InFlight]:
                 )
             )
         prints = [
-            None if decided[at] in (Reason.EMPTY, Reason.TOMBSTONE) else b"%032x" % at
-            for at in range(count)
+            None if decided[index] in (Reason.EMPTY, Reason.TOMBSTONE) else b"%032x" % index
+            for index in range(count)
         ]
         keys = {("documents", part) for part in range(partitions)}
         live = keys if chance.random() < 0.8 else {("documents", 0)}
@@ -211,85 +210,83 @@ def batches(chance: random.Random) -> list[InFlight]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_columns_are_the_records_one_by_one(seed: int) -> None:
-    """What is written from columns is what the long way says of each record, and so is what is
-    counted."""
+def test_columns_equal_the_records_written_one_by_one(seed: int) -> None:
+    """Columns have the outputs and the counts of the records written one by one."""
     chance = random.Random(seed)
     mode = chance.choice([Mode.ENFORCE, Mode.ANNOTATE])
-    leaving = batches(chance)
+    in_flight = random_batches(chance)
     writer = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000, mode)
-    leavings = writer.of(*leaving)
-    columns = leavings.columns
+    emitted_batch = writer.of(*in_flight)
+    columns = emitted_batch.columns
     stops, ends = (
         [0, *columns.headers.record_ends.tolist()],
         [0, *columns.headers.value_ends.tolist()],
     )
     texts = columns.headers.values.tobytes()
 
-    for at, expected in enumerate(leavings.outputs):
-        if columns.packed[at]:
+    for index, expected in enumerate(emitted_batch.outputs):
+        if columns.packed[index]:
             headers = [
                 (
                     columns.headers.names[columns.headers.name_numbers[j]],
                     texts[ends[j] : ends[j + 1]],
                 )
-                for j in range(stops[at], stops[at + 1])
+                for j in range(stops[index], stops[index + 1])
             ]
             output = Output(
-                columns.topics[columns.topic_numbers[at]],
-                int(columns.partitions[at]),
-                columns.keys[at],
-                columns.values[at],
-                int(columns.timestamps_ms[at]),
+                columns.topics[columns.topic_numbers[index]],
+                int(columns.partitions[index]),
+                columns.keys[index],
+                columns.values[index],
+                int(columns.timestamps_ms[index]),
                 headers,
             )
             assert output == expected._replace(
                 timestamp_ms=expected.timestamp_ms or NO_TIMESTAMP
             ), f"seed {seed}"
     assert all(
-        columns.packed[at]
+        columns.packed[index]
         == (
-            isinstance(one.decision, Judgement)
-            and one.decision.reason is not Reason.FAIL_OPEN
-            and not one.message.headers
+            isinstance(emitted.decision, Judgement)
+            and emitted.decision.reason is not Reason.FAIL_OPEN
+            and not emitted.message.headers
         )
-        for at, one in enumerate(leavings)
-        if len(leavings._batches) == 1 and leavings._batches[0].is_whole
+        for index, emitted in enumerate(emitted_batch)
+        if len(emitted_batch._batches) == 1 and emitted_batch._batches[0].is_whole
     ), f"seed {seed}"
-    counted, one_by_one = leavings.counts(), EmittedCounts.of(leavings)
-    assert counted.stages == one_by_one.stages
+    counted, expected_counts = emitted_batch.counts(), EmittedCounts.of(emitted_batch)
+    assert counted.stages == expected_counts.stages
     for name in ("documents", "bytes", "distances", "similarities", "timestamps_ms"):
         assert sorted(getattr(counted, name).tolist()) == sorted(
-            getattr(one_by_one, name).tolist()
+            getattr(expected_counts, name).tolist()
         ), f"seed {seed}: {name}"
-    assert counted.documents.tolist() == one_by_one.documents.tolist()
+    assert counted.documents.tolist() == expected_counts.documents.tolist()
 
 
-def test_what_left_is_forgotten_without_a_search_for_cycles() -> None:
-    """A worker hardly ever looks for cycles: a transaction that held itself would keep its
-    documents for minutes."""
-    leavings = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000).of(
-        *batches(random.Random(3))
+def test_an_emitted_batch_is_freed_without_the_cycle_collector() -> None:
+    """The collector rarely runs: a transaction in a cycle would keep its documents for minutes."""
+    emitted_batch = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000).of(
+        *random_batches(random.Random(3))
     )
-    assert len(list(leavings.outputs)) == len(leavings.columns.packed) > 0
-    assert leavings.counts().documents.sum() > 0
-    gone = weakref.ref(leavings)
+    assert len(list(emitted_batch.outputs)) == len(emitted_batch.columns.packed) > 0
+    assert emitted_batch.counts().documents.sum() > 0
+    reference = weakref.ref(emitted_batch)
 
     gc.disable()
     try:
-        del leavings
-        assert gone() is None
+        del emitted_batch
+        assert reference() is None
     finally:
         gc.enable()
 
 
 def test_the_dead_letters_of_a_batch_are_retracted_together() -> None:
-    """As many positions in a record as a batch may have; the log is run_and_flush once, behind the
+    """An order has at most as many positions as a batch; the log is flushed once, after the
     last."""
-    said: list[Any] = []
+    calls: list[Any] = []
     appender = SimpleNamespace(
-        send=lambda raw, key, done: said.append(records.decode(raw)),
-        flush=lambda *, retry_policy: said.append(retry_policy),
+        send=lambda raw, key, done: calls.append(records.decode(raw)),
+        flush=lambda *, retry_policy: calls.append(retry_policy),
     )
     sources = {
         ("documents", part): SimpleNamespace(topic="documents", topic_id=b"t" * 16, partition=part)
@@ -300,15 +297,15 @@ def test_the_dead_letters_of_a_batch_are_retracted_together() -> None:
         _appender=appender,
         _retry_policy="patience",
     )
-    gone = [Message("documents", n % 2, n, None, b"%d" % n, 0, []) for n in range(2500)]
+    refused_messages = [Message("documents", n % 2, n, None, b"%d" % n, 0, []) for n in range(2500)]
 
-    Delivery._send_retractions(worker, gone)
+    Delivery._send_retractions(worker, refused_messages)
 
-    *orders, run_and_flush = said
-    assert run_and_flush == "patience"
-    assert [len(one.fields["positions"]) for one in orders] == [1000, 1000, 500]
-    found = [position for one in orders for position in parse_retraction(one.fields)]
+    *orders, flushed_with = calls
+    assert flushed_with == "patience"
+    assert [len(order.fields["positions"]) for order in orders] == [1000, 1000, 500]
+    found = [position for order in orders for position in parse_retraction(order.fields)]
     assert found == [
-        (("documents", b"t" * 16, one.partition), one.offset, value_digest(one.value))
-        for one in gone
+        (("documents", b"t" * 16, message.partition), message.offset, value_digest(message.value))
+        for message in refused_messages
     ]

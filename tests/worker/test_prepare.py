@@ -1,4 +1,4 @@
-"""What the log is asked: each document at its own place, from the partition that it came from."""
+"""Log records of prepared documents: each document has its own position and source partition."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ RECORD_BYTES_MAX = 6000
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_document_stands_where_it_was_read(seed: int) -> None:
+def test_every_document_keeps_its_position(seed: int) -> None:
     chance = random.Random(seed)
     messages = []
-    for at in range(chance.choice([1, 50, 1300])):
-        text = chance.choice([f"the text of page {at} is long enough", "", ["in", "two parts"]])
-        fields = {"url": f"https://{'ab'[at % 2]}.example/{at}", "text": text}
-        value = json.dumps(fields | ({"title": f"Page {at}"} if at % 3 else {})).encode()
+    for index in range(chance.choice([1, 50, 1300])):
+        text = chance.choice([f"the text of page {index} is long enough", "", ["in", "two parts"]])
+        fields = {"url": f"https://{'ab'[index % 2]}.example/{index}", "text": text}
+        value = json.dumps(fields | ({"title": f"Page {index}"} if index % 3 else {})).encode()
         value = chance.choice(
             [value, value, value, None, b"{", json.dumps({"url": "u", "text": "x" * 5000}).encode()]
         )
@@ -41,14 +41,14 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
             Message(
                 "documents",
                 chance.choice([5, 0, 3]),
-                at,
+                index,
                 b"key",
                 value,
-                chance.choice([None, 1000 + at]),
+                chance.choice([None, 1000 + index]),
                 [],
             )
         )
-    keys = {(one.topic, one.partition) for one in messages}
+    keys = {(read_message.topic, read_message.partition) for read_message in messages}
     sources = {(topic, part): records.Source(topic, TOPIC_ID, part, 2, 7) for topic, part in keys}
     decoder = Decoder(
         load_settings(
@@ -67,45 +67,48 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
         assert [source.partition for source in record.sources] == list(
             dict.fromkeys(messages[place].partition for place in part.rows)
         )
-        for place, at in enumerate(part.rows):
-            message = messages[at]
-            where = record.position(place)
-            assert (where.topic, where.partition, where.offset) == (
+        for place, index in enumerate(part.rows):
+            message = messages[index]
+            position = record.position(place)
+            assert (position.topic, position.partition, position.offset) == (
                 message.topic,
                 message.partition,
                 message.offset,
             )
             assert (
                 record.ids[place]
-                == batch.ids[at]
-                == f"https://{'ab'[at % 2]}.example/{at}".encode()
+                == batch.ids[index]
+                == f"https://{'ab'[index % 2]}.example/{index}".encode()
             )
-            assert record.site[place] == hasher.hash_sites([f"{'ab'[at % 2]}.example"])[0] > 0
-            title = f"Page {at}" if at % 3 else ""
+            assert record.site[place] == hasher.hash_sites([f"{'ab'[index % 2]}.example"])[0] > 0
+            title = f"Page {index}" if index % 3 else ""
             assert record.title[place] == hasher.hash_titles([title])[0]
             assert int(record.time_ms[place]) == (message.timestamp_ms or 0)
             assert int(record.value_digest[place]) == value_digest(message.value)
-            assert batch.prints[at] is not None
-            assert batch.local_decisions[at] is None
+            assert batch.prints[index] is not None
+            assert batch.local_decisions[index] is None
         asked.update(part.rows)
-    for at, message in enumerate(messages):
-        if at in asked:
+    for index, message in enumerate(messages):
+        if index in asked:
             continue
-        decided = batch.local_decisions[at]
+        decided = batch.local_decisions[index]
         if message.value is None:
             assert decided is Reason.TOMBSTONE
         elif isinstance(decided, DeadLetter):
             assert decided.stage in ("decode", "size")
         else:
             assert decided is Reason.EMPTY
-            assert batch.prints[at] is None
-    assert batch.offsets() == {(one.topic, one.partition): one.offset + 1 for one in messages}
+            assert batch.prints[index] is None
+    assert batch.offsets() == {
+        (read_message.topic, read_message.partition): read_message.offset + 1
+        for read_message in messages
+    }
 
 
 @pytest.mark.parametrize("recipe", ["words", "keywords"])
-def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
-    """Cut wherever the clock says so, the parts together hold the records, decisions, ids and
-    prints of the whole batch."""
+def test_the_parts_of_a_batch_equal_the_whole(recipe: str) -> None:
+    """The parts, wherever the clock cuts, have the records, decisions, ids and prints of the
+    batch."""
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
@@ -115,16 +118,16 @@ def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
                 None,
                 b"{",
                 b'{"text": " "}',
-                json.dumps({"text": f"page {at} " * 9}).encode(),
+                json.dumps({"text": f"page {index} " * 9}).encode(),
                 bytes(9000),
             ]
         )
-        for at in range(60)
+        for index in range(60)
     ]
     messages = Messages.of(
         [
-            Message("documents", at % 2, at, b"key", value, at, [("n", b"%d" % at)])
-            for at, value in enumerate(values)
+            Message("documents", index % 2, index, b"key", value, index, [("n", b"%d" % index)])
+            for index, value in enumerate(values)
         ]
     )
     sources = {
@@ -148,27 +151,27 @@ def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
 
     assert len(parts) > 3
     for name in ("local_decisions", "prints", "ids"):
-        assert [one for part in parts for one in getattr(part, name)] == getattr(whole, name)
-    assert [one for part in parts for one in part.messages] == list(messages)
+        assert [value for part in parts for value in getattr(part, name)] == getattr(whole, name)
+    assert [message for part in parts for message in part.messages] == list(messages)
     asked = [
         record.position(place)
         for part in parts
-        for one in part.parts
-        for record in [records.decode(one.raw)]
+        for log_part in part.parts
+        for record in [records.decode(log_part.raw)]
         for place in range(len(record))
     ]
     record = records.decode(whole.parts[0].raw)
     assert asked == [record.position(place) for place in range(len(record))]
 
 
-def test_what_is_slow_looks_at_the_clock_often() -> None:
-    """Some 64 kB are prepared before the clock is looked at, or one record that is larger; the
-    usual batch in one go."""
+def test_slow_preparation_looks_at_the_clock_often() -> None:
+    """A slow recipe looks at the clock after 64 kB or one larger record, a quick one only at the
+    end."""
     settings = load_settings({"value_format": "raw"}, environ={})
     messages = Messages.of(
         [
-            Message("documents", 0, at, None, b"x" * size, None, [])
-            for at, size in enumerate([60_000, 3_000, 3_000, 200_000, 1])
+            Message("documents", 0, offset, None, b"x" * size, None, [])
+            for offset, size in enumerate([60_000, 3_000, 3_000, 200_000, 1])
         ]
     )
     slow = Preparer(Decoder(settings), Fingerprinter(Recipe("keywords")), bytes(16), 1 << 20)
@@ -179,15 +182,16 @@ def test_what_is_slow_looks_at_the_clock_often() -> None:
 
 
 def preparer_that_fails(
-    monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseException | None]
+    monkeypatch: pytest.MonkeyPatch, error_for: Callable[[Any], BaseException | None]
 ) -> Preparer:
-    """Return a preparer whose fingerprinter raises what is said of a text."""
+    """Return a preparer whose fingerprinter raises the error that `error_for` returns for a
+    text."""
     fingerprinter = Fingerprinter(Recipe())
     known = fingerprinter.fingerprint
 
     def fingerprint(texts: Any) -> Any:
         for text in texts:
-            if (error := fails(text)) is not None:
+            if (error := error_for(text)) is not None:
                 raise error
         return known(texts)
 
@@ -197,19 +201,19 @@ def preparer_that_fails(
 
 def texts_and_sources(texts: list[str]) -> tuple[list[Message], dict[Any, records.Source]]:
     messages = [
-        Message("documents", 0, at, b"https://k%d.example/" % at, text.encode(), 1, [])
-        for at, text in enumerate(texts)
+        Message("documents", 0, offset, b"https://k%d.example/" % offset, text.encode(), 1, [])
+        for offset, text in enumerate(texts)
     ]
     return messages, {("documents", 0): records.Source("documents", TOPIC_ID, 0, 2, 7)}
 
 
 @pytest.mark.parametrize("bad", [[2], [0, 1], [0, 1, 2, 3, 4], []])
-def test_a_text_that_leads_the_fingerprinter_to_an_error_costs_no_other(
+def test_a_text_that_makes_the_fingerprinter_fail_affects_no_other(
     bad: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     texts = [
-        f"{'bad' if at in bad else 'good'} text of page {at} is long enough for a print"
-        for at in range(5)
+        f"{'bad' if index in bad else 'good'} text of page {index} is long enough for a print"
+        for index in range(5)
     ]
     messages, sources = texts_and_sources(texts)
     preparer = preparer_that_fails(
@@ -218,34 +222,39 @@ def test_a_text_that_leads_the_fingerprinter_to_an_error_costs_no_other(
 
     batch = preparer.prepare(messages, sources, b"stamp")
 
-    letters = {at: one for at, one in batch.decided_locally() if isinstance(one, DeadLetter)}
+    letters = {
+        index: decision
+        for index, decision in batch.decided_locally()
+        if isinstance(decision, DeadLetter)
+    }
     assert [*letters] == bad
     assert all(
-        (one.stage, one.error_class, one.is_timed) == ("fingerprint", "ZeroDivisionError", True)
-        for one in letters.values()
+        (letter.stage, letter.error_class, letter.is_timed)
+        == ("fingerprint", "ZeroDivisionError", True)
+        for letter in letters.values()
     )
-    good = [at for at in range(5) if at not in bad]
+    good = [index for index in range(5) if index not in bad]
     assert [place for part in batch.parts for place in part.rows] == good
-    assert [at for at in range(5) if batch.prints[at] is not None] == good
-    expected = Fingerprinter(Recipe()).fingerprint([texts[at] for at in good])
+    assert [index for index in range(5) if batch.prints[index] is not None] == good
+    expected = Fingerprinter(Recipe()).fingerprint([texts[index] for index in good])
     written = [records.decode(part.raw) for part in batch.parts]
-    assert [one.prints.tolist() for one in written if isinstance(one, records.Batch)] == (
+    assert [record.prints.tolist() for record in written if isinstance(record, records.Batch)] == (
         [expected.prints.tolist()] if good else []
     )
-    sites = SiteHasher(Recipe()).hash_sites([f"k{at}.example" for at in good])
-    assert [one.site.tolist() for one in written if isinstance(one, records.Batch)] == (
+    sites = SiteHasher(Recipe()).hash_sites([f"k{index}.example" for index in good])
+    assert [record.site.tolist() for record in written if isinstance(record, records.Batch)] == (
         [sites.tolist()] if good else []
     )
     assert len(caplog.records) == bool(bad)
 
 
 @pytest.mark.parametrize(
-    "what", [ZeroDivisionError(), ConfigurationError("No dictionary."), MemoryError()]
+    "error", [ZeroDivisionError(), ConfigurationError("No dictionary."), MemoryError()]
 )
-def test_a_fingerprinter_that_takes_no_text_at_all_makes_no_dead_letters(
-    what: BaseException, monkeypatch: pytest.MonkeyPatch
+def test_a_fingerprinter_that_fails_for_every_text_makes_no_dead_letters(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages, sources = texts_and_sources(["one text", "another"])
-    preparer = preparer_that_fails(monkeypatch, lambda _: what)
-    with pytest.raises(type(what)):
+    preparer = preparer_that_fails(monkeypatch, lambda _: error)
+    with pytest.raises(type(error)):
         preparer.prepare(messages, sources, b"stamp")

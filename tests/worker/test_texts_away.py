@@ -1,5 +1,5 @@
-"""Texts that lie elsewhere, in the worker's hands: what is there goes on its way, what is away
-holds what comes behind it."""
+"""Texts that are stored elsewhere: a worker judges those that it can read; records behind an
+unavailable one wait."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stream_dedup.inputs import claim_checks
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.worker import intake as intake_room
+from stream_dedup.worker import intake as intake_module
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.prepare import InFlight, Preparer
 from tests.inputs.store_server import Pages, Reply, serving
 from tests.waiting import wait_until
-from tests.worker.parts import Aside, VirtualClock, intake_of, roomy_flow
+from tests.worker.parts import ThreadStub, VirtualClock, intake_of, roomy_flow
 
 SOURCES = {("documents", 0): records.Source("documents", bytes(16), 0, 0, 0)}
 COUNT = 12
@@ -32,7 +32,7 @@ COUNT = 12
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
     monkeypatch.setattr(claim_checks, "_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(intake_room, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(intake_module, "_RETRY_SECONDS", 0.001)
     with serving() as pages:
         for number in range(COUNT):
             pages.by_path[f"/{number}"] = Reply(
@@ -41,7 +41,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
         yield pages
 
 
-def preparer_of(pages: Pages, **limits: int) -> Preparer:
+def preparer_of(pages: Pages, **bounds: int) -> Preparer:
     given = {
         "value_format": "json",
         "text_at": "uri",
@@ -52,7 +52,7 @@ def preparer_of(pages: Pages, **limits: int) -> Preparer:
         Fingerprinter(Recipe()),
         bytes(16),
         1 << 20,
-        **limits,
+        **bounds,
     )
 
 
@@ -62,14 +62,14 @@ def messages_of(pages: Pages, **instead: Any) -> Messages:
     ]
     return Messages.of(
         [
-            Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, [])
-            for at, one in enumerate(values)
+            Message("documents", 0, offset, b"k", json.dumps(value).encode(), 1, [])
+            for offset, value in enumerate(values)
         ]
     )
 
 
-def inside() -> list[bytes | None]:
-    """Return the prints of the same texts inside their records."""
+def inline_prints() -> list[bytes | None]:
+    """Return the fingerprints of the same texts when the records contain them."""
     preparer = Preparer(
         Decoder(load_settings({"value_format": "json"}, environ={})),
         Fingerprinter(Recipe()),
@@ -80,27 +80,27 @@ def inside() -> list[bytes | None]:
         {"text": f"the text of page {number} is long enough for a print"} for number in range(COUNT)
     ]
     messages = [
-        Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, [])
-        for at, one in enumerate(values)
+        Message("documents", 0, offset, b"k", json.dumps(value).encode(), 1, [])
+        for offset, value in enumerate(values)
     ]
     return preparer.prepare(messages, SOURCES, b"").prints
 
 
-def test_prints_are_those_of_the_same_texts_inside_the_records(pages: Pages) -> None:
+def test_prints_equal_those_of_inline_texts(pages: Pages) -> None:
     batch = preparer_of(pages).prepare(messages_of(pages), SOURCES, b"")
-    assert batch.prints == inside()
+    assert batch.prints == inline_prints()
     assert [place for part in batch.parts for place in part.rows] == [*range(COUNT)]
 
 
 @pytest.mark.parametrize(
-    "limits", [{"ahead_bytes": 100}, {"ahead_bytes": 1}, {"slow_bytes": 1}, {"record_documents": 5}]
+    "bounds", [{"ahead_bytes": 100}, {"ahead_bytes": 1}, {"slow_bytes": 1}, {"record_documents": 5}]
 )
-def test_small_bounds_give_the_same_prints(pages: Pages, limits: dict[str, int]) -> None:
-    batch = preparer_of(pages, **limits).prepare(messages_of(pages), SOURCES, b"")
-    assert batch.prints == inside()
+def test_small_bounds_give_the_same_prints(pages: Pages, bounds: dict[str, int]) -> None:
+    batch = preparer_of(pages, **bounds).prepare(messages_of(pages), SOURCES, b"")
+    assert batch.prints == inline_prints()
 
 
-def test_one_that_is_missing_is_a_dead_letter_among_documents(pages: Pages) -> None:
+def test_a_missing_text_is_a_dead_letter_among_documents(pages: Pages) -> None:
     messages = messages_of(
         pages,
         at_0={"text": "inside, and long enough for a print of its own"},
@@ -108,32 +108,32 @@ def test_one_that_is_missing_is_a_dead_letter_among_documents(pages: Pages) -> N
     )
     batch = preparer_of(pages).prepare(messages, SOURCES, b"")
     letters = {
-        at: (one.stage, one.error_class)
-        for at, one in batch.decided_locally()
-        if isinstance(one, DeadLetter)
+        place: (decision.stage, decision.error_class)
+        for place, decision in batch.decided_locally()
+        if isinstance(decision, DeadLetter)
     }
     assert letters == {3: ("fetch", "NotFound")}
-    expected = inside()
-    assert [batch.prints[at] == expected[at] for at in range(COUNT)] == [
-        at not in (0, 3) for at in range(COUNT)
+    expected = inline_prints()
+    assert [batch.prints[place] == expected[place] for place in range(COUNT)] == [
+        place not in (0, 3) for place in range(COUNT)
     ]
     assert batch.prints[0] is not None
 
 
-def test_those_before_one_that_is_away_go_on_their_way(pages: Pages) -> None:
-    there = pages.by_path["/5"]
+def test_records_before_an_unavailable_text_are_prepared(pages: Pages) -> None:
+    reply = pages.by_path["/5"]
     pages.by_path["/5"] = Reply(status=503)
     preparer = preparer_of(pages)
     messages = messages_of(pages)
     batch = preparer.prepare(messages, SOURCES, b"")
     assert len(batch.messages) == 5
-    left = messages.part(5, COUNT)
+    rest = messages.part(5, COUNT)
     for _ in range(3):
         with pytest.raises(TextAwayError, match="/5 is unavailable"):
-            preparer.prepare(left, SOURCES, b"")
-    pages.by_path["/5"] = there
-    batch_of_rest = preparer.prepare(left, SOURCES, b"")
-    assert batch.prints + batch_of_rest.prints == inside()
+            preparer.prepare(rest, SOURCES, b"")
+    pages.by_path["/5"] = reply
+    batch_of_rest = preparer.prepare(rest, SOURCES, b"")
+    assert batch.prints + batch_of_rest.prints == inline_prints()
     assert [pages.asked.count(f"/{number}") for number in range(COUNT) if number != 5] == [1] * (
         COUNT - 1
     )
@@ -145,8 +145,8 @@ def test_records_before_the_first_address_do_not_wait_for_it(pages: Pages) -> No
     assert len(preparer_of(pages).prepare(messages, SOURCES, b"").messages) == 2
 
 
-def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
-    there = pages.by_path["/0"]
+def test_an_unavailable_text_is_logged_and_read_later(pages: Pages) -> None:
+    reply = pages.by_path["/0"]
     pages.by_path["/0"] = Reply(status=503)
     preparer = preparer_of(pages)
     metrics = WorkerMetrics("r")
@@ -154,15 +154,15 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
     gauges: list[float] = []
 
     def prepare(messages: Messages, _: Any, group_metadata: bytes, *hurry: Any) -> InFlight:
-        gauges.append(gauge(metrics))
+        gauges.append(read_gauge(metrics))
         if len(gauges) == 4:
-            pages.by_path["/0"] = there
+            pages.by_path["/0"] = reply
         return preparer.prepare(messages, SOURCES, group_metadata, *hurry)
 
     clock = VirtualClock()
     intake = intake_of(
-        once(messages_of(pages)),
-        Aside(clock),
+        read_once(messages_of(pages)),
+        ThreadStub(clock),
         clock,
         roomy_flow(),
         prepare=prepare,
@@ -171,15 +171,15 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
     intake._metrics.set_away = metrics.set_away  # type: ignore[method-assign]
     intake.read_and_prepare(reads=True)
     assert [len(batch.messages) for batch in taken] == [COUNT]
-    assert (gauges[0], set(gauges[1:]), gauge(metrics)) == (0.0, {1.0}, 0.0)
-    said = [call.args[0] for call in intake._logger.warning.call_args_list]
-    assert said == ["the store of the texts is unavailable; the records wait for it"]
+    assert (gauges[0], set(gauges[1:]), read_gauge(metrics)) == (0.0, {1.0}, 0.0)
+    warnings = [call.args[0] for call in intake._logger.warning.call_args_list]
+    assert warnings == ["the store of the texts is unavailable; the records wait for it"]
     assert [call.args[0] for call in intake._logger.info.call_args_list] == [
         "the store of the texts answers again"
     ]
 
 
-def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
+def test_a_hurried_intake_returns_its_unprepared_records(pages: Pages) -> None:
     pages.by_path["/0"] = Reply(worse=pages.silent)
     preparer = preparer_of(pages)
     clock = VirtualClock()
@@ -190,7 +190,7 @@ def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
 
     read = messages_of(pages)
     intake = intake_of(
-        once(read),
+        read_once(read),
         SideThread("prepare"),
         clock,
         roomy_flow(),
@@ -208,22 +208,28 @@ def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
     intake._metrics.set_away.assert_not_called()
 
 
-def test_each_kind_of_what_is_away_has_a_gauge_of_its_own() -> None:
+def test_each_unavailable_dependency_has_its_own_gauge() -> None:
     metrics = WorkerMetrics("r")
     metrics.set_away(RegistryAwayError, True)
-    assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (0.0, 1.0)
+    assert (read_gauge(metrics), read_gauge(metrics, "stream_dedup_schema_registry_away")) == (
+        0.0,
+        1.0,
+    )
     metrics.set_away(TextAwayError, True)
     metrics.set_away(ExtractorAwayError, True)
     metrics.set_away(RegistryAwayError, False)
-    assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (1.0, 0.0)
+    assert (read_gauge(metrics), read_gauge(metrics, "stream_dedup_schema_registry_away")) == (
+        1.0,
+        0.0,
+    )
 
 
-def gauge(metrics: WorkerMetrics, name: str = "stream_dedup_texts_away") -> float:
+def read_gauge(metrics: WorkerMetrics, name: str = "stream_dedup_texts_away") -> float:
     found = metrics.registry.get_sample_value(name)
     assert found is not None
     return found
 
 
-def once(messages: Messages) -> Any:
+def read_once(messages: Messages) -> Any:
     waiting = [messages]
     return lambda: waiting.pop() if waiting else Messages.of([])

@@ -1,4 +1,4 @@
-"""A worker that asks and gets no answer says so, once, and is not ready."""
+"""A worker that waits for an answer logs it once, and is not ready."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tests.worker.test_flow import Scene
 
 
 def test_a_worker_without_an_index_is_not_ready() -> None:
-    """Some seconds of waiting are usual; then it is told once, and again when an answer has
-    come."""
+    """The wait is logged once after some seconds, and again when an answer has arrived."""
     health, now = Health(), 1000.0
     health.set_ready(True, "at work")
     flow: Any = SimpleNamespace(
@@ -29,7 +28,7 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
         unanswered_offset=41,
         oldest_unanswered=SimpleNamespace(waiting_since=now),
     )
-    with capture_logs() as said:
+    with capture_logs() as log_entries:
         wait_reporter = WaitReporter(Waits(health, structlog.get_logger(), lambda: now))
         for later in (0.0, 9.0):
             wait_reporter.report(flow, "", now + later)
@@ -51,14 +50,14 @@ def test_a_worker_without_an_index_is_not_ready() -> None:
         in state.sentence
     )
     assert health.ready_state().ok
-    assert [one["event"] for one in said] == [
+    assert [entry["event"] for entry in log_entries] == [
         "waiting for an index",
         "no longer waiting for an index",
     ]
 
 
-def test_a_worker_that_cannot_read_answers_says_why_and_for_how_long() -> None:
-    """The metric begins with the first second; the reason is told at once."""
+def test_a_worker_that_cannot_read_answers_reports_why_and_for_how_long() -> None:
+    """The metric counts from the first second; the reason is reported at once."""
     health, now = Health(), 1000.0
     health.set_ready(True, "at work")
     flow: Any = SimpleNamespace(is_failed_open=False, oldest_unanswered=None)
@@ -75,14 +74,13 @@ def test_a_worker_that_cannot_read_answers_says_why_and_for_how_long() -> None:
 
 @pytest.mark.parametrize("stopped_seconds", [0.0, 3_600.0])
 def test_a_worker_that_was_stopped_does_not_blame_the_index(stopped_seconds: float) -> None:
-    """The time in which it did not listen is no waiting: it neither reports it, nor lets documents
-    leave unjudged for it. What it has listened for counts."""
+    """Only the time in which the worker listened counts as waiting."""
     clock, scene, verdicts = VirtualClock(), Scene(), mock.Mock()
     verdicts.take_messages.return_value = []
-    around = SimpleNamespace(
+    worker_context = SimpleNamespace(
         flow=scene.flow, failpoints=mock.Mock(), clock=clock, logger=mock.Mock()
     )
-    questions = Questions(around, mock.Mock(), mock.Mock(), verdicts, mock.Mock(), 60.0)  # type: ignore[arg-type]
+    questions = Questions(worker_context, mock.Mock(), mock.Mock(), verdicts, mock.Mock(), 60.0)  # type: ignore[arg-type]
     batch = scene.batch((0, 100))
     batch.waiting_since = clock.now
     scene.flow.appended(1, 7)
