@@ -35,7 +35,7 @@ _ANSWER_SECONDS = 60
 
 
 class DyingStore(RocksStore):
-    """A store whose process dies before or after its next write, if it is told so."""
+    """A store whose process dies before or after its next write, if a test asks for it."""
 
     dies: str | None = None
 
@@ -48,7 +48,7 @@ class DyingStore(RocksStore):
 
 
 class Volume:
-    """What a child does; the arguments and what is returned are plain values."""
+    """The methods that a child executes; arguments and results are plain values."""
 
     def __init__(self, path: Path) -> None:
         self._store = DyingStore(path)
@@ -115,7 +115,7 @@ class Child:
         self._wait()
 
     def kill(self, after: float = 0.0) -> None:
-        """End the process without warning, so many seconds from now: a moment is what the test is
+        """Kill the process after `after` seconds; the moment of the kill is what the test is
         about."""
         time.sleep(after)
         with contextlib.suppress(ProcessLookupError):  # it died over what it was asked
@@ -181,7 +181,7 @@ def _serve_children(address: str) -> None:
 
 
 def _serve(connection: Connection) -> None:
-    """Carry out what comes, until `close` or the other end is gone."""
+    """Execute requests until `close` or the end of the connection."""
     connection.send(os.getpid())
     volume = Volume(connection.recv())
     connection.send("open")

@@ -1,4 +1,4 @@
-"""What several tests of this room use."""
+"""Fixtures of the tests of the index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stream_dedup.index.storage.store import RocksStore
 
 @pytest.fixture(params=["memory", "rocks"])
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """Opens one and the same volume, again and again."""
+    """Return a function that opens the same volume at each call."""
     volume: dict[bytes, bytes] = {}
     if request.param == "memory":
         return lambda: MemoryStore(volume)

@@ -33,10 +33,14 @@ def half_of_the_log() -> tuple[list[tuple[int, int, bytes | None]], dict[int, by
     offset, and its middle."""
     found = json.loads((GOLDEN / "formats" / "1" / "log.json").read_text())
     log = [
-        (at, append_ms, None if raw is None else bytes.fromhex(raw))
-        for at, (append_ms, raw) in enumerate(found["log"])
+        (offset, append_ms, None if raw is None else bytes.fromhex(raw))
+        for offset, (append_ms, raw) in enumerate(found["log"])
     ]
-    return log, {int(at): bytes.fromhex(raw) for at, raw in found["answers"].items()}, len(log) // 2
+    return (
+        log,
+        {int(offset): bytes.fromhex(raw) for offset, raw in found["answers"].items()},
+        len(log) // 2,
+    )
 
 
 def main() -> None:

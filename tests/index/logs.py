@@ -40,7 +40,7 @@ APPEND_MS = 1_790_000_000_000
 
 
 def read(raw: bytes | None) -> Batch | Control | Seed | Release | None:
-    """Return a log record as the proof's fold takes it: None if it cannot be read."""
+    """Return the decoded log record, or None if it cannot be read."""
     try:
         return decode(raw)
     except FormatError:
@@ -58,8 +58,8 @@ def number(log: Sequence[bytes | None]) -> list[tuple[int, int, bytes | None]]:
     return [(offset, append_time(offset), value) for offset, value in enumerate(log)]
 
 
-def judged(raw: bytes) -> Sequence[Judgement]:
-    """Return what an answer says."""
+def read_judgements(raw: bytes) -> Sequence[Judgement]:
+    """Return the judgements of an answer."""
     answer = answers.decode(raw)
     assert isinstance(answer, LogAnswer), answer
     return answer.judgements
@@ -107,7 +107,7 @@ def retract(*docs: Doc) -> bytes:
 
 
 def forget(*ids: bytes) -> bytes:
-    return control("forget", ids=[one.hex() for one in ids])
+    return control("forget", ids=[identifier.hex() for identifier in ids])
 
 
 def seed(docs: Sequence[Doc], **more: Any) -> bytes:
@@ -138,7 +138,8 @@ def batch_of(
 ) -> Batch:
     partitions = sorted({doc.partition for doc in docs} | set(watermarks or ()))
     sources = tuple(
-        Source(topic, TOPIC_ID, one, *(watermarks or {}).get(one, (0, 0))) for one in partitions
+        Source(topic, TOPIC_ID, partition, *(watermarks or {}).get(partition, (0, 0)))
+        for partition in partitions
     )
     values = max((len(doc.sketch) for doc in docs), default=0)
     sketches = np.array(
@@ -172,14 +173,14 @@ def random_sketch(chance: random.Random) -> bytes:
     """Return a sketch some values from one that is all zero: spread at random, or so that few
     blocks are equal."""
     values = bytearray(SKETCH_VALUES)
-    for at in chance.sample(range(SKETCH_VALUES), chance.choice([0, 8, 24, 28, 32, 70])):
-        values[at] = chance.randrange(3)
+    for position in chance.sample(range(SKETCH_VALUES), chance.choice([0, 8, 24, 28, 32, 70])):
+        values[position] = chance.randrange(3)
     for first in range(0, SKETCH_VALUES, 5):
         if chance.random() < 0.4:
             values[first] = chance.randrange(256)
     judging = bytearray(SKETCH_BYTES - SKETCH_VALUES)
-    for at in chance.sample(range(len(judging)), chance.choice([0, 4, 12, 20, 35])):
-        judging[at] = chance.randrange(64)
+    for position in chance.sample(range(len(judging)), chance.choice([0, 4, 12, 20, 35])):
+        judging[position] = chance.randrange(64)
     return bytes(values + judging)
 
 
@@ -246,11 +247,11 @@ class RandomLog:
         if kind < 0.86:
             return self._retraction()
         if kind < 0.90:
-            one = self._random.choice(
+            partition = self._random.choice(
                 self._partitions
             )  # a rewind: the group is empty, the epoch rises
-            one.epoch += 1
-            one.committed = one.next = self._random.randint(0, one.committed)
+            partition.epoch += 1
+            partition.committed = partition.next = self._random.randint(0, partition.committed)
             return control("plan")
         return self._nonsense()
 
@@ -258,18 +259,20 @@ class RandomLog:
         docs: list[Doc] = []
         watermarks = {}
         for number in self._random.sample(range(3), self._random.choice([1, 1, 2, 3])):
-            one = self._partitions[number]
+            partition = self._partitions[number]
             fate = self._random.random()
             if fate < 0.5:
-                one.committed = self._random.randint(one.committed, max(one.committed, one.next))
+                partition.committed = self._random.randint(
+                    partition.committed, max(partition.committed, partition.next)
+                )
             if fate > 0.8:
-                one.next = one.committed
+                partition.next = partition.committed
             for _ in range(self._random.randint(0, 6)):
-                if one.next == len(one.documents):
-                    one.documents.append(self._document(number, one.next))
-                docs.append(one.documents[one.next])
-                one.next += 1
-            watermarks[number] = (one.epoch, one.committed)
+                if partition.next == len(partition.documents):
+                    partition.documents.append(self._document(number, partition.next))
+                docs.append(partition.documents[partition.next])
+                partition.next += 1
+            watermarks[number] = (partition.epoch, partition.committed)
         if not docs:
             docs.append(self._document(0, 10_000 + self._random.randrange(1000)))
         if self._random.random() < 0.1:

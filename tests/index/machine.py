@@ -5,7 +5,7 @@ reopen, kill.
     python -m tests.index.machine --steps 10000 --plan 64:4:0:3
 
 The index runs on RocksDB in a child process that is closed and opened, or killed with SIGKILL: at
-rest, while it opens, before a write, or after one. What it answers must be what a list says that is
+rest, while it opens, before a write, or after one. Its answers must equal those of a list that is
 searched from its beginning; and at the end of each run, the whole log read again must give the same
 answers byte for byte.
 """
@@ -40,7 +40,16 @@ from stream_dedup.domain.plan import Plan, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
 from tests.index.child import Child
-from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, judged, random_sketch, retract
+from tests.index.logs import (
+    APPEND_MS,
+    FLOOR,
+    Doc,
+    batch,
+    declare,
+    random_sketch,
+    read_judgements,
+    retract,
+)
 from tests.index.oracle import BYTES, Text, near, siblings
 
 KINDS = (
@@ -78,8 +87,8 @@ SCOPES = (0, 0, 0, 1 << 32, 2**64 - 1)
 
 
 @dataclass
-class Held:
-    """A representative, as the list knows it."""
+class Entry:
+    """A representative in the list."""
 
     doc: Doc
     last: (
@@ -88,7 +97,7 @@ class Held:
 
 
 def text_of(doc: Doc) -> Text:
-    """Return what is compared of a document; its id by a hash that is another for each here."""
+    """Return what is compared of a document, its id as a number without collisions."""
     return doc.print, doc.features, doc.sketch, (doc.site, doc.title, int.from_bytes(doc.id))
 
 
@@ -107,8 +116,8 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         self.values = BYTES if self.plan.needs_sketch or self.chance.random() < 0.3 else 0
         self.log: list[tuple[int, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
-        self.held: list[Held] = []
-        self.said: dict[int, tuple[Doc, tuple[Reason, int, int | None]]] = {}
+        self.entries: list[Entry] = []
+        self.decisions: dict[int, tuple[Doc, tuple[Reason, int, int | None]]] = {}
         self.now_ms = APPEND_MS
         self.bases = [self.chance.getrandbits(64 * self.limbs) for _ in range(3)]
         self.child = Child(Path(self.folder.name) / "volume")
@@ -118,8 +127,8 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     # The index
 
     def append(self, record: bytes, dies: str | None = None) -> list[tuple[int, bytes]]:
-        """Give one record to the index, and to the next one if it dies over it; return its
-        answer."""
+        """Apply one record, again in a new process if the index dies while it does so; return
+        the answers."""
         offset = len(self.log)
         self.log.append((offset, self.now_ms, record))
         try:
@@ -156,29 +165,29 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     def find(self, doc: Doc) -> tuple[Reason, int, int | None]:
         """Return (reason, distance, offset of the representative), and hold the document if it is
         unique."""
-        peers = [held.doc for held in self.held if held.doc.scope == doc.scope]
-        for one in peers:
-            if one.digest == doc.digest:
+        peers = [held.doc for held in self.entries if held.doc.scope == doc.scope]
+        for peer in peers:
+            if peer.digest == doc.digest:
                 again = Reason.RETURNED if self.had_another(doc) else Reason.UNCHANGED
-                return again if doc.id and doc.id == one.id else Reason.EXACT, 0, one.offset
-        for one in self.near(doc) if doc.features >= FLOOR else []:
+                return again if doc.id and doc.id == peer.id else Reason.EXACT, 0, peer.offset
+        for peer in self.near(doc) if doc.features >= FLOOR else []:
             self.had_another(doc)
             return (
-                Reason.REVISED if doc.id and doc.id == one.id else Reason.NEAR,
-                self.plan.distance(one.print, doc.print),
-                one.offset,
+                Reason.REVISED if doc.id and doc.id == peer.id else Reason.NEAR,
+                self.plan.distance(peer.print, doc.print),
+                peer.offset,
             )
-        beside = next(iter(self.near(doc, siblings)), None) if doc.features >= FLOOR else None
-        self.held.append(Held(doc, doc.digest))
+        sibling = next(iter(self.near(doc, siblings)), None) if doc.features >= FLOOR else None
+        self.entries.append(Entry(doc, doc.digest))
         reason = Reason.NEW if doc.features >= FLOOR else Reason.TOO_SHORT
-        return reason, 0, None if beside is None else beside.offset
+        return reason, 0, None if sibling is None else sibling.offset
 
     def had_another(self, doc: Doc) -> bool:
         """Return whether the id of a duplicate had another text last; now it has this one."""
         same = [
-            held
-            for held in self.held
-            if doc.id and (held.doc.id, held.doc.scope) == (doc.id, doc.scope)
+            entry
+            for entry in self.held
+            if doc.id and (entry.doc.id, entry.doc.scope) == (doc.id, doc.scope)
         ]
         if not same or same[-1].last == doc.digest:
             return False
@@ -225,20 +234,20 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     @rule(count=st.integers(1, 20), dies=st.sampled_from([None] * 8 + ["before", "after"]))
     def insert(self, count: int, dies: str | None) -> None:
         self.steps["killed in a write" if dies else "insert"] += 1
-        docs = [self.document(len(self.said) + place) for place in range(count)]
+        docs = [self.document(len(self.decisions) + place) for place in range(count)]
         ((_, raw),) = self.append(batch(docs, limbs=self.limbs), dies)
         expected = [self.find(doc) for doc in docs]
-        self.said.update(
+        self.decisions.update(
             (doc.offset, (doc, verdict)) for doc, verdict in zip(docs, expected, strict=True)
         )
 
         assert expected == verdicts(raw)
 
-    @precondition(lambda self: self.said)
+    @precondition(lambda self: self.decisions)
     @rule()
     def deliver_again(self) -> None:
         self.steps["deliver again"] += 1
-        doc, verdict = self.said[self.chance.choice(sorted(self.said))]
+        doc, verdict = self.decisions[self.chance.choice(sorted(self.decisions))]
         ((_, raw),) = self.append(batch([doc], limbs=self.limbs))
 
         assert [verdict] == verdicts(raw)
@@ -248,26 +257,29 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         self.steps["query"] += 1
         doc = self.document(0)
         limbs = [doc.print >> (64 * limb) & (2**64 - 1) for limb in range(self.limbs)]
-        at_once = dict.fromkeys(("unsure", "same_site", "other_title"), 0)
-        found = self.near(doc, **at_once) if doc.features >= FLOOR else []
-        expected = [(self.plan.distance(one.print, doc.print), one.offset) for one in found]
+        without_sites = dict.fromkeys(("unsure", "same_site", "other_title"), 0)
+        found = self.near(doc, **without_sites) if doc.features >= FLOOR else []
+        expected = [
+            (self.plan.distance(neighbour.print, doc.print), neighbour.offset)
+            for neighbour in found
+        ]
 
         assert sorted(expected) == sorted(
             self.child.ask("neighbours", limbs, doc.scope, doc.features, doc.sketch)
         )
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.entries)
     @rule()
     def take_out(self) -> None:
         self.steps["retract"] += 1
-        held = self.chance.choice(self.held)
-        self.append(retract(held.doc))
-        self.held.remove(held)
-        self.said = {
-            offset: said
-            for offset, said in self.said.items()
-            if offset != held.doc.offset
-            and (said[1][0] is Reason.NEW or said[1][2] != held.doc.offset)
+        entry = self.chance.choice(self.entries)
+        self.append(retract(entry.doc))
+        self.entries.remove(entry)
+        self.decisions = {
+            offset: decision
+            for offset, decision in self.decisions.items()
+            if offset != entry.doc.offset
+            and (decision[1][0] is Reason.NEW or decision[1][2] != entry.doc.offset)
         }
 
     @rule(how=st.sampled_from(["closed", "killed at rest", "killed while opening"]))
@@ -291,21 +303,25 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         finally:
             self.folder.cleanup()
         live = found["representatives_full"] + found["representatives_digest_only"]
-        assert (live, found["applied"]) == (len(self.held), len(self.log))
+        assert (live, found["applied"]) == (len(self.entries), len(self.log))
         assert self.answers == LogIndex(MemoryStore()).apply(self.log)
 
 
 def verdicts(raw: bytes) -> list[tuple[Reason, int, int | None]]:
     """Return (reason, distance, offset of the representative) of each judgement in an answer."""
     return [
-        (one.reason, one.distance, None if one.of is None else one.of.position.offset)
-        for one in judged(raw)
+        (
+            judgement.reason,
+            judgement.distance,
+            None if judgement.of is None else judgement.of.position.offset,
+        )
+        for judgement in read_judgements(raw)
     ]
 
 
 def run(plan: Plan, steps: int, seed: int) -> Counter[str]:
-    """Take at least so many steps under a plan, some documents among them; return how often each
-    rule was carried out."""
+    """Take at least `steps` steps under a plan, one insert among them; return the number of steps
+    of each rule."""
     done: Counter[str] = Counter()
     while done.total() < steps or not done["insert"]:
         done += _run(plan, max(2, min(20, steps // 60)), 60, seed)

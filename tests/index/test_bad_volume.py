@@ -30,7 +30,7 @@ from tests.index.logs import APPEND_MS, RandomLog
 SEED = int(os.environ["TEST_SEED"])
 LOG = "cluster/0123"
 RECORDS = 60
-FLUSHED = 40  # of these the state lies in tables, what follows in the write-ahead log
+FLUSHED = 40  # the state of these is in tables, that of later ones in the write-ahead log
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory, records: list[bytes | None])
 
 @pytest.fixture(scope="module")
 def ended(sound: Path) -> Path:
-    """The same volume after a clean end: all of it lies in tables."""
+    """The same volume after a clean end: all data is in tables."""
     return sound.parent / "volume"
 
 
@@ -223,7 +223,7 @@ def test_a_bad_volume_is_refused_with_cause_and_remedy(volume: Path, what: str) 
 
 
 def test_the_sound_volume_opens(volume: Path, digests: dict[int, str]) -> None:
-    """The volume that is spoilt above holds all records before it is spoilt."""
+    """The volume that is damaged above contains all records before that."""
     assert opened(volume) == (RECORDS, digests[RECORDS])
 
 
@@ -232,7 +232,7 @@ FILES = ["*.sst", "*.log", "MANIFEST-*", "CURRENT", "OPTIONS-*", "rocksdict-conf
 
 @pytest.mark.parametrize(
     ("end", "pattern"),
-    [*(("killed", one) for one in FILES), ("clean", "*.sst"), ("clean", "MANIFEST-*")],
+    [*(("killed", name) for name in FILES), ("clean", "*.sst"), ("clean", "MANIFEST-*")],
 )
 def test_no_flipped_or_cut_byte_makes_another_state(
     sound: Path, ended: Path, tmp_path: Path, digests: dict[int, str], end: str, pattern: str
@@ -247,12 +247,12 @@ def test_no_flipped_or_cut_byte_makes_another_state(
         volume = tmp_path / str(number)
         shutil.copytree(base, volume)
         path = largest(volume, pattern)
-        at = generator.randrange(size)
+        position = generator.randrange(size)
         is_cut = number % 4 == 0
         if is_cut:
-            cut(path, at / size)
+            cut(path, position / size)
         else:
-            flip(path, at, 0x55)
+            flip(path, position, 0x55)
         outcome = outcome_of(volume)
         outcomes.append(outcome)
         if isinstance(outcome, str):
@@ -260,15 +260,15 @@ def test_no_flipped_or_cut_byte_makes_another_state(
             continue
         applied, digest = outcome
         assert digest == digests[applied], (
-            f"{pattern} at {at}: another state at log offset {applied}"
+            f"{pattern} at {position}: another state at log offset {applied}"
         )
-        # What ends early may be read up to there, but never as nothing at all; the log is applied
+        # A file that ends early may be read up to its end, but not as empty; the log is applied
         # again from there. A flipped length in a MANIFEST looks like its end.
         may_end_early = pattern == "MANIFEST-*" or (is_cut and pattern == "*.log")
         assert applied == RECORDS or (may_end_early and applied > 0), (
-            f"{pattern} at {at}: back to {applied}"
+            f"{pattern} at {position}: back to {applied}"
         )
-    assert pattern.startswith("OPTIONS") or any(isinstance(one, str) for one in outcomes), (
+    assert pattern.startswith("OPTIONS") or any(isinstance(outcome, str) for outcome in outcomes), (
         "nothing was ever noticed"
     )
 
@@ -280,7 +280,7 @@ def outcome_of(volume: Path) -> tuple[int, str] | str:
         return str(error)
 
 
-def test_a_manifest_cut_anywhere_leaves_no_hole(tmp_path: Path) -> None:
+def test_a_cut_manifest_never_hides_a_write_before_a_later_one(tmp_path: Path) -> None:
     """Of writes that a table holds which the rest of the MANIFEST does not name, none is missed
     while a later one of the write-ahead log is read; also where nothing counts what they wrote."""
     store = RocksStore(tmp_path / "volume")
@@ -310,7 +310,7 @@ def test_a_manifest_cut_anywhere_leaves_no_hole(tmp_path: Path) -> None:
     assert outcomes == {"lost writes", "damaged", "whole"}
 
 
-def test_a_manifest_of_which_the_beginning_is_left_is_not_an_empty_volume(
+def test_a_volume_whose_manifest_was_cut_after_its_first_edit_is_refused(
     sound: Path, tmp_path: Path
 ) -> None:
     """RocksDB opens a volume whose MANIFEST was cut after its first edit as an empty one, without a

@@ -81,7 +81,7 @@ def in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", few(range(4)))
-def test_tables_merged_one_at_a_time_find_what_lists_find(
+def test_tables_merged_one_at_a_time_find_the_same_as_lists(
     seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Rows are found in their order, whichever tables were merged or got more buckets since, and
@@ -109,10 +109,10 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
         chance.choice(["add", "add", "merge", "merge", "merge", "remove", "file"])
         for _ in range(190)
     ]
-    for did in (
+    for action in (
         by_chance + ["add", "merge"] * 30
     ):  # so many rows in the end that the tables move to where there is more room
-        if did == "add":
+        if action == "add":
             added = dice.integers(0, 1 << 64, (chance.randrange(60), TABLES), np.uint64)
             known = dice.random(added.shape) < 0.5
             added[known] = dice.choice(some, int(known.sum()))
@@ -121,7 +121,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
                 np.concatenate([keys, added]),
                 np.concatenate([states, np.full(len(added), FULL, np.uint8)]),
             )
-        elif did == "merge":
+        elif action == "merge":
             number = chance.randrange(TABLES)
             others, room = np.delete(tables.active, number), tables.key_tables.heads.shape
             if not tables.merge(number):
@@ -131,7 +131,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
                 np.array_equal(np.delete(tables.active, number), others)
                 or tables.key_tables.heads.shape != room
             )
-        elif did == "remove":
+        elif action == "remove":
             states[dice.random(len(states)) < 0.05] = REMOVED
         elif chance.random() < 0.1:
             tables.move_to_files(tmp_path)
@@ -141,12 +141,16 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
             for row in np.flatnonzero(states != REMOVED).tolist():
                 wanted[seen_of(keys[row, number], buckets)].append(row)
             for key in some:
-                at, found = np.zeros(1, np.int64), []
-                while (row := tables.find(number, np.array([key]), states, at)[0]) >= 0:
+                cursor, found = np.zeros(1, np.int64), []
+                while (row := tables.find(number, np.array([key]), states, cursor)[0]) >= 0:
                     found.append(row)
                 assert found == wanted[seen_of(key, buckets)]
-                at[:], below, backwards = finder.FROM_THE_END, chance.randrange(len(keys) + 1), []
-                while (row := tables.find(number, np.array([key]), states, at, below)[0]) >= 0:
+                cursor[:], below, backwards = (
+                    finder.FROM_THE_END,
+                    chance.randrange(len(keys) + 1),
+                    [],
+                )
+                while (row := tables.find(number, np.array([key]), states, cursor, below)[0]) >= 0:
                     backwards.append(row)
                 assert backwards == [row for row in reversed(found) if row < below]
     assert tables.frozen.min() > 0
@@ -155,7 +159,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(
 
 
 def seen_of(key: np.uint64, buckets: np.uint64) -> tuple[int, int, int]:
-    """Return what tables see of a key."""
+    """Return the parts of a key that tables compare."""
     return int(key % buckets), int(key >> np.uint64(56)), int(key >> np.uint64(28)) & 15
 
 
@@ -174,7 +178,7 @@ def test_blocks_of_merged_tables_are_used_again() -> None:
     assert rooms[-1] < 1.2 * rooms[20]
 
 
-def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
+def test_room_that_was_never_written_takes_no_memory(tmp_path: Path) -> None:
     """There is room for more rows than there are: it is counted neither as memory nor on the
     disk."""
     tables, states = RowFinder(TABLES), np.full(8000, FULL, np.uint8)
@@ -197,8 +201,8 @@ def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
         assert tables.bytes_in_file <= on_disk < tables.bytes_in_file + TABLES * 8192
 
 
-def test_a_merge_ends_where_a_file_is_too_short(tmp_path: Path) -> None:
-    """What is missing of a table is not merged as if it were row 0."""
+def test_a_merge_fails_if_a_file_is_too_short(tmp_path: Path) -> None:
+    """The missing rows are not merged as if they were row 0."""
     tables, keys = (
         RowFinder(TABLES),
         np.random.default_rng(1).integers(0, 1 << 64, (2000, TABLES), np.uint64),
@@ -212,8 +216,8 @@ def test_a_merge_ends_where_a_file_is_too_short(tmp_path: Path) -> None:
         tables.merge(1)
 
 
-def test_a_system_that_counts_addresses_is_told_of_in_a_sentence() -> None:
-    """What refuses room that takes no memory is named, with what to set."""
+def test_a_system_that_limits_the_address_space_is_reported() -> None:
+    """The error names the setting that permits reserving memory without using it."""
     program = (
         "import resource\n"
         "from stream_dedup.index.tables.finder import RowFinder\n"
@@ -231,8 +235,8 @@ def test_a_system_that_counts_addresses_is_told_of_in_a_sentence() -> None:
     not Path("/sys/kernel/mm/transparent_hugepage").exists(),
     reason="the system has no large pages to refuse",
 )
-def test_room_takes_no_large_pages() -> None:
-    """Which some systems give unasked: two MiB for each place that is written to."""
+def test_tables_use_no_large_pages() -> None:
+    """Some systems use large pages by default: 2 MiB for each place that is written."""
     tables = RowFinder(TABLES)
     for array in (
         tables.key_tables.heads,

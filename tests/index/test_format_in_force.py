@@ -25,7 +25,7 @@ from stream_dedup.worker.questions import Questions, WrittenFormat
 from tests.index.logs import APPEND_MS, Doc, batch, batch_of, control, declare, number
 from tests.worker.parts import make_context
 
-DOCS = [Doc(0, at, at, bytes([at]) * 16, at << 60) for at in range(4)]
+DOCS = [Doc(0, n, n, bytes([n]) * 16, n << 60) for n in range(4)]
 RAISE = control("plan", format=2)
 LOG = [
     declare(PLANS["classic"], width=128),
@@ -48,7 +48,7 @@ def format_2() -> Iterator[None]:
         yield
 
 
-def given(
+def apply_log(
     log: Sequence[bytes | None], volume: dict[bytes, bytes] | None = None
 ) -> dict[int, bytes]:
     index = LogIndex(MemoryStore({} if volume is None else volume))
@@ -59,21 +59,21 @@ def test_answers_are_in_the_format_in_force_at_their_record() -> None:
     """The old one before the order, the new one behind it, whoever knows both; the verdicts are the
     same."""
     with format_2():
-        found = given(LOG)
+        found = apply_log(LOG)
         assert {offset: format_of(raw) for offset, raw in found.items()} == {1: 1, 3: 2, 4: 2, 5: 2}
-        plain = given([*LOG[:2], control("plan"), *LOG[3:]])
+        plain = apply_log([*LOG[:2], control("plan"), *LOG[3:]])
         assert set(map(format_of, plain.values())) == {1}
         assert [answers.decode(raw) for raw in plain.values()] == [
             answers.decode(raw) for raw in found.values()
         ]
 
 
-def test_a_program_that_does_not_know_it_stops_at_the_order() -> None:
+def test_an_older_program_stops_at_the_order_of_a_newer_format() -> None:
     """Both give equal answers up to there; behind it the older gives none, writes nothing, and
     cannot go on by a restart."""
     volume: dict[bytes, bytes] = {}
     with format_2():
-        newer = given(LOG)
+        newer = apply_log(LOG)
     older = LogIndex(MemoryStore(volume))
     with pytest.raises(
         OtherFormatError, match=r"Log record 2 declares format 2, .*up to 1: upgrade"
@@ -88,14 +88,13 @@ def test_a_program_that_does_not_know_it_stops_at_the_order() -> None:
     assert volume == kept
 
     with format_2():  # upgraded, it goes on as if it had never been another
-        assert {1: newer[1], **given(LOG, volume)} == newer
+        assert {1: newer[1], **apply_log(LOG, volume)} == newer
 
 
-def test_a_volume_behind_the_order_is_not_opened_by_an_older_program() -> None:
-    """Rolled back too late, it says so at once."""
+def test_an_older_program_refuses_a_volume_of_a_newer_format() -> None:
     volume: dict[bytes, bytes] = {}
     with format_2():
-        given(LOG, volume)
+        apply_log(LOG, volume)
         assert LogIndex(MemoryStore(volume)).format == 2
     with pytest.raises(
         OtherFormatError, match=r"format 2, but this version reads up to 1: upgrade"
@@ -103,30 +102,31 @@ def test_a_volume_behind_the_order_is_not_opened_by_an_older_program() -> None:
         LogIndex(MemoryStore(volume))
 
 
-def test_a_log_that_begins_in_a_format_is_declared_so() -> None:
-    """There is nothing in it that an older program should go on with."""
+def test_a_declaration_can_order_a_format() -> None:
     begun = declare(PLANS["classic"], width=128, format=2)
     with format_2():
-        assert set(map(format_of, given([begun, batch(DOCS)]).values())) == {2}
+        assert set(map(format_of, apply_log([begun, batch(DOCS)]).values())) == {2}
     with pytest.raises(OtherFormatError, match="declares format 2"):
-        given([begun])
+        apply_log([begun])
 
 
 @pytest.mark.parametrize("form", [0, -1, True, "2", None, 1.0, [2]])
-def test_what_is_no_format_changes_nothing(form: Any) -> None:
+def test_an_order_of_an_invalid_format_changes_nothing(form: Any) -> None:
     """Neither the format nor what else the order says; the index, the second fold and the command
     agree."""
-    agree([*LOG[:2], control("plan", format=form, better="newest"), *LOG[3:]], 1, "longest")
+    check_in_force(
+        [*LOG[:2], control("plan", format=form, better="newest"), *LOG[3:]], 1, "longest"
+    )
 
 
 def test_a_format_is_never_lowered() -> None:
-    """An order that names a lower one is no order; the same one once more is."""
+    """An order with a lower format is ignored; one with the same format is applied."""
     with format_2():
-        agree([*LOG, control("plan", format=1, better="newest")], 2, "longest")
-        agree([*LOG, control("plan", format=2, better="newest")], 2, "newest")
+        check_in_force([*LOG, control("plan", format=1, better="newest")], 2, "longest")
+        check_in_force([*LOG, control("plan", format=2, better="newest")], 2, "newest")
 
 
-def agree(log: Sequence[bytes | None], form: int, better: str) -> None:
+def check_in_force(log: Sequence[bytes | None], form: int, better: str) -> None:
     index, fold, now = LogIndex(MemoryStore()), Fold(None), InForce()
     index.apply(number(log))
     for offset, raw in enumerate(log):
@@ -142,7 +142,7 @@ def agree(log: Sequence[bytes | None], form: int, better: str) -> None:
     )
 
 
-def test_the_command_raises_and_never_lowers() -> None:
+def test_the_command_raises_the_format_and_never_lowers_it() -> None:
     with format_2():
         now = InForce()
         for raw in LOG[:2]:
@@ -158,7 +158,7 @@ def test_the_command_raises_and_never_lowers() -> None:
             change_fields(now, rules._replace(format=1))
 
 
-def test_a_worker_writes_what_it_was_told_or_heard() -> None:
+def test_a_worker_writes_in_the_highest_format_it_knows_of() -> None:
     """What the log was begun with; from the first answer in a newer format on, that one, whatever a
     late replica says."""
     with format_2():
@@ -172,11 +172,11 @@ def test_a_worker_writes_what_it_was_told_or_heard() -> None:
         assert format_of(WrittenFormat(2).encode(batch_of(DOCS))) == 2
 
 
-def test_a_worker_hears_it_of_the_answers() -> None:
+def test_a_worker_learns_the_format_from_answers() -> None:
     """From the first one in a newer format on; one in a format that it does not know ends it,
     instead of being skipped."""
     with format_2():
-        found = given(LOG)
+        found = apply_log(LOG)
     written, taken = WrittenFormat(), [found[1]]
     reader = SimpleNamespace(take_messages=lambda *_: [message(raw) for raw in taken])
     flow = SimpleNamespace(

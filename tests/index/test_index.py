@@ -53,7 +53,7 @@ def fold(log: Sequence[bytes | None]) -> tuple[list[tuple[int, bytes]], bytes]:
     return index.apply(number(log)), index.chain
 
 
-def test_random_logs_hold_every_reason() -> None:
+def test_random_logs_contain_every_reason() -> None:
     """What the index is compared with a plain scan on (`test_window`) includes all that an index
     can answer."""
     given = [
@@ -62,7 +62,10 @@ def test_random_logs_hold_every_reason() -> None:
         for _, raw in fold(RandomLog(seed, BLOCKS).records(160))[0]
     ]
     seen = {
-        one.reason for answer in given if isinstance(answer, LogAnswer) for one in answer.judgements
+        judgement.reason
+        for answer in given
+        if isinstance(answer, LogAnswer)
+        for judgement in answer.judgements
     }
 
     assert (
@@ -97,14 +100,14 @@ def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None
 
     assert expected == given
     assert chain == index.chain
-    assert [one for one in expected if one[0] >= index.answered_offset] == list(
+    assert [answer for answer in expected if answer[0] >= index.answered_offset] == list(
         index.answers_since(0)
     )
     index.close()
 
 
 class Breaking(MemoryStore):
-    """Fails at some writes, before or after they took effect; as a killed process would."""
+    """A store that fails at some writes, before or after they take effect, as when killed."""
 
     def __init__(self, volume: dict[bytes, bytes], chance: random.Random) -> None:
         super().__init__(volume)
@@ -176,7 +179,7 @@ def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> N
     index.close()
 
 
-def test_answers_that_nobody_waits_for_are_not_stored() -> None:
+def test_answers_below_the_confirmed_offset_are_not_stored() -> None:
     """A rebuilt replica that answers from log offset 3 on stores nothing below, and gives out the
     same bytes."""
     log = [declare(BLOCKS), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(4))]
@@ -189,7 +192,7 @@ def test_answers_that_nobody_waits_for_are_not_stored() -> None:
     assert expected[2:] == list(index.answers_since(0))
 
 
-def test_the_log_must_follow_on_what_was_applied() -> None:
+def test_records_must_follow_the_last_applied_offset() -> None:
     """A gap, a repetition and a start in mid-log are broken invariants, and leave the index as it
     was."""
     log = number(
@@ -208,7 +211,7 @@ def test_the_log_must_follow_on_what_was_applied() -> None:
     assert len(index.apply(log[2:])) == 1
 
 
-def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> None:
+def test_a_record_of_a_newer_format_stops_the_index_after_earlier_records() -> None:
     """Records before one of a newer version are applied and their answers stored; the newer one is
     never passed."""
     log = number(
@@ -254,7 +257,9 @@ FIRST = Doc(0, 0, 0, bytes(16), 0)
         ([declare(BLOCKS), b"rubbish"], "too short to be a record"),
     ],
 )
-def test_what_cannot_be_judged_is_rejected_with_its_reason(log: list[bytes], why: str) -> None:
+def test_a_record_that_cannot_be_judged_is_rejected_with_a_reason(
+    log: list[bytes], why: str
+) -> None:
     """A batch that breaks a rule gets a sentence instead of verdicts, and leaves nothing behind."""
     given, _ = fold(log)
     rejected = answers.decode(given[-1][1])
@@ -489,7 +494,7 @@ def test_a_page_lost_while_running_stops_the_index() -> None:
         index.apply([])
 
 
-def test_figures_add_up(opener: Opener) -> None:
+def test_statistics_add_up(opener: Opener) -> None:
     docs = [
         Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128), 50 if n % 4 else 1)
         for n in range(100)

@@ -1,4 +1,4 @@
-"""The bytes on disk: frozen, read back, told apart from damage and from the future."""
+"""The bytes on disk: frozen, read back, and distinguished from damaged and newer ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.index.logs import (
     batch,
     control,
     declare,
-    judged,
+    read_judgements,
     retract,
 )
 
@@ -52,7 +52,7 @@ A, B, C = (
 
 
 def example_volume() -> dict[bytes, bytes]:
-    """Return a volume with something of everything in it."""
+    """Return a volume with every kind of key."""
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     index.bind("cluster/topic")
@@ -61,7 +61,7 @@ def example_volume() -> dict[bytes, bytes]:
     log = [
         declare(
             Plan(128, 8, 1, 18), width=128, count_copies=True
-        ),  # what the frozen volume holds, whatever the default is
+        ),  # as in the frozen volume, whatever the default is
         batch([A, B, C], {0: (1, 7), 3: (0, 1)}),
         batch([near, Doc(3, 3, 15, b"e" * 16, 9, features=2, scope=1 << 63), revised]),
         retract(B),
@@ -82,7 +82,7 @@ def test_bytes_are_frozen() -> None:
     assert {key.hex(): value.hex() for key, value in sorted(example_volume().items())} == golden
 
 
-def test_an_old_volume_goes_on() -> None:
+def test_the_frozen_volume_can_be_continued() -> None:
     """A volume as this version first wrote it opens, and judges what comes next as if it had never
     been closed."""
     golden = {
@@ -97,11 +97,16 @@ def test_an_old_volume_goes_on() -> None:
     asked.append(Doc(3, 10, 19, A.digest, A.print, id=A.id))
     ((_, raw),) = index.apply([(7, 0, batch(asked, {0: (1, 7), 3: (0, 1)}))])
 
-    told = [
-        (one.reason.label, one.distance, str(one.of.position) if one.of else None, str(one.decided))
-        for one in judged(raw)
+    verdicts = [
+        (
+            judgement.reason.label,
+            judgement.distance,
+            str(judgement.of.position) if judgement.of else None,
+            str(judgement.decided),
+        )
+        for judgement in read_judgements(raw)
     ]
-    assert told == [
+    assert verdicts == [
         ("new", 0, None, "1/0"),
         ("retracted", 0, None, "3/0"),
         ("near", 3, "documents-0@7", "7/2"),
@@ -111,7 +116,7 @@ def test_an_old_volume_goes_on() -> None:
     assert [offset for offset, _ in index.answers_since(0)] == [2, 5, 7]
 
 
-def test_what_is_damaged_or_newer_is_told_apart() -> None:
+def test_damaged_and_newer_values_raise_different_errors() -> None:
     for version in (1, layout.VERSION + 1):
         with pytest.raises(
             OtherFormatError,
@@ -134,7 +139,7 @@ def test_what_is_damaged_or_newer_is_told_apart() -> None:
                 decode(damaged)
 
 
-def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
+def test_pages_contain_64_entries_however_they_are_appended() -> None:
     pieces = [1, 62, 3, 64, 130, 1]
     store = MemoryStore()
     entries = Entries(store, 2)
@@ -168,7 +173,7 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
     assert again.rows(np.array([259]))[1][0] == b"id-259" * 3
 
 
-def test_the_last_word_on_a_key_counts() -> None:
+def test_the_last_write_of_a_key_wins() -> None:
     """A key put and then deleted is deleted, a key deleted and then put is put; never both."""
     writes = Writes()
     assert not writes
@@ -180,7 +185,7 @@ def test_the_last_word_on_a_key_counts() -> None:
     assert (writes.puts, writes.deletes) == ({b"b": b"2"}, {b"a"})
 
 
-def written(entries: Entries, store: MemoryStore) -> None:
+def write_entries(entries: Entries, store: MemoryStore) -> None:
     writes = Writes()
     entries.add_writes(writes)
     store.write(writes.puts, writes.deletes, writes.ranges)
@@ -200,7 +205,7 @@ def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
     gone = np.array([3, *range(60, 200), *range(250, count - 40), count - 1])
     for part in (gone[:100], gone[100:]):
         entries.drop(part)
-        written(entries, store)
+        write_entries(entries, store)
     again = Entries(store, 1)
     live = sorted(set(range(count)) - set(gone.tolist()))
     stored = StoredRows(*map(np.concatenate, zip(*again.load(count, len(live)), strict=True)))
@@ -215,25 +220,27 @@ def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
     assert len(list(store.scan(b"e"))) == 4 if count == 400 else 5
     again.append(rows[:100].copy(), Ids.of([b"more"] * 100))
     again.drop(np.array(live[:5]))
-    written(again, store)
+    write_entries(again, store)
     expected = [*live[5:], *range(count, count + 100)]
     parts = Entries(store, 1).load(count + 100, len(expected))
     assert [number for part in parts for number in part.numbers.tolist()] == expected
 
 
-# What is gathered of pages is what stands in them, whichever form they have
+# Pages of both forms are gathered
 
 SOME = np.dtype([("place", "<u2"), ("print", "<u8", (3,)), ("state", "u1"), ("offset", "<i8")])
 OFFSETS = np.dtype([("offset", "<i8")])
 
 
-def made(chance: random.Random, limbs: int) -> tuple[EntryPage | bytes, NDArray[Any], list[bytes]]:
+def make_page(
+    chance: random.Random, limbs: int
+) -> tuple[EntryPage | bytes, NDArray[Any], list[bytes]]:
     """Return a page of random entries in one of its forms, their rows and their ids."""
     count = chance.randint(1, layout.PAGE_ENTRIES)
     kind = layout.row_type(limbs)
     rows = np.frombuffer(chance.randbytes(count * kind.itemsize), kind).copy()
     ids = [chance.randbytes(chance.choice([0, 1, 300])) for _ in range(count)]
-    rows["ids_end"] = np.cumsum([len(one) for one in ids])
+    rows["ids_end"] = np.cumsum([len(identifier) for identifier in ids])
     if chance.random() < 0.5:
         return EntryPage(rows.tobytes(), b"".join(ids)), rows, ids
     return layout.encode_rows(layout.encode_parts(rows, 1)[0], count, b"".join(ids)), rows, ids
@@ -242,15 +249,15 @@ def made(chance: random.Random, limbs: int) -> tuple[EntryPage | bytes, NDArray[
 @seed(int(os.environ["TEST_SEED"]))
 @settings(deadline=None)  # the first call may compile
 @given(number=st.integers(0, 2**32 - 1))
-def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
+def test_gather_returns_what_the_pages_contain(number: int) -> None:
     """Any fields of any entries of any pages, asked for in any order, some more than once."""
     chance = random.Random(number)
-    pages = [made(chance, 3) for _ in range(chance.randint(1, 6))]
+    pages = [make_page(chance, 3) for _ in range(chance.randint(1, 6))]
     asked = [
         (which, chance.randrange(len(pages[which][2])))
         for which in (chance.randrange(len(pages)) for _ in range(chance.randrange(20)))
     ]
-    which, places = (np.array([one[at] for one in asked], np.int64) for at in (0, 1))
+    which, places = (np.array([pair[part] for pair in asked], np.int64) for part in (0, 1))
     for wanted in (SOME, OFFSETS, layout.row_type(3)):
         found = gather([page for page, _, _ in pages], which, places, layout.row_type(3), wanted)
         ids = found.ids()
@@ -266,22 +273,27 @@ def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
 @seed(int(os.environ["TEST_SEED"]))
 @settings(deadline=None)
 @given(ids=st.lists(st.binary(max_size=13)), number=st.integers(0, 2**32 - 1))
-def test_ids_in_one_piece_are_what_they_are_one_by_one(ids: list[bytes], number: int) -> None:
+def test_joined_ids_equal_a_list_of_ids(ids: list[bytes], number: int) -> None:
     """Some of them in any order, whether they are others' too, and their CRC-32; an empty one is
     nobody's and has none."""
     chance = random.Random(number)
     blob, others = (
         Ids.of(ids),
-        [chance.choice([one, one[1:], one + b"x", b"x" * len(one)]) for one in ids],
+        [
+            chance.choice([identifier, identifier[1:], identifier + b"x", b"x" * len(identifier)])
+            for identifier in ids
+        ],
     )
     places = [chance.randrange(len(ids)) for _ in range(len(ids))]
 
-    assert list(blob) == [blob[at] for at in range(len(blob))] == ids
-    assert list(select_ids(blob, np.array(places, np.int64))) == [ids[at] for at in places]
+    assert list(blob) == [blob[place] for place in range(len(blob))] == ids
+    assert list(select_ids(blob, np.array(places, np.int64))) == [ids[place] for place in places]
     assert same_ids(blob, Ids.of(others)).tolist() == [
-        one == other != b"" for one, other in zip(ids, others, strict=True)
+        identifier == other != b"" for identifier, other in zip(ids, others, strict=True)
     ]
-    assert crcs_of(ids).tolist() == [zlib.crc32(one) or bool(one) for one in ids]
+    assert crcs_of(ids).tolist() == [
+        zlib.crc32(identifier) or bool(identifier) for identifier in ids
+    ]
     assert crcs_of([bytes.fromhex("ffffffff"), bytes.fromhex("9d0ad96d")]).tolist() == [
         0xFFFFFFFF,
         1,
@@ -316,8 +328,8 @@ def test_a_damaged_page_is_an_error() -> None:
         gather([EntryPage(rows.tobytes(), b"abc")], first, first, kind, OFFSETS)
 
 
-# A volume of another layout is left as it is; this program's lies beside it, and a version that
-# goes back finds its own
+# A volume of another layout stays as it is, and this program creates its own in a folder next to
+# it: after a rollback the older version finds its volume
 
 SEED = int(os.environ["TEST_SEED"])
 OTHER = layout.VERSION + 1
@@ -339,15 +351,15 @@ def judge(folder: Path, log: list[bytes | None], end: int) -> tuple[int, list[tu
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return what the files of a volume hold, but for RocksDB's own account of its openings."""
+    """Return the contents of a volume's files, without the logs of RocksDB."""
     return {
-        one.name: one.read_bytes()
-        for one in folder.iterdir()
-        if one.suffix == ".sst" or one.name.startswith("MANIFEST")
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.suffix == ".sst" or path.name.startswith("MANIFEST")
     }
 
 
-def test_a_volume_of_another_layout_stays_and_serves_again(
+def test_a_volume_of_another_layout_stays_and_can_be_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program with another layout rebuilds beside it, and goes on there; rolled back, the old one
@@ -362,19 +374,19 @@ def test_a_volume_of_another_layout_stays_and_serves_again(
     with monkeypatch.context() as newer:
         newer.setattr(layout, "VERSION", OTHER)
         begun, answers = judge(folder, log, 40)
-        assert (begun, answers) == (0, [one for one in expected if one[0] < 40])
+        assert (begun, answers) == (0, [answer for answer in expected if answer[0] < 40])
         assert judge(folder, log, 41)[0] == 40
         assert volume_in(folder) == folder / f"layout-{OTHER}"
         assert files(folder) == before
 
     begun, answers = judge(folder, log, 60)
-    assert (begun, answers) == (20, [one for one in expected if one[0] >= 20])
+    assert (begun, answers) == (20, [answer for answer in expected if answer[0] >= 20])
     with monkeypatch.context() as newer:
         newer.setattr(layout, "VERSION", OTHER)
         assert judge(folder, log, 60)[0] == 41
 
 
-def test_a_folder_is_this_layout_s_own_where_it_began_it(
+def test_the_first_layout_in_a_folder_uses_the_folder_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new folder, one of this layout, and one whose first volume was removed once nobody went
@@ -386,18 +398,18 @@ def test_a_folder_is_this_layout_s_own_where_it_began_it(
     assert volume_in(folder) == folder
     monkeypatch.setattr(layout, "VERSION", OTHER)
     judge(folder, log, 8)
-    for one in folder.iterdir():
-        if one.is_file():
-            one.unlink()
+    for path in folder.iterdir():
+        if path.is_file():
+            path.unlink()
 
     assert volume_in(folder) == folder / f"layout-{OTHER}"
     assert judge(folder, log, 8)[0] == 8
 
 
-def test_doctor_names_the_volume_that_is_left(
+def test_doctor_reports_the_volume_of_another_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the command that removes it, and nothing of the volume in use."""
+    """The finding has the command that removes it and keeps the volume in use."""
     log = RandomLog(SEED, PLANS["classic"]).records(8)
     folder = tmp_path / "index"
     judge(folder, log, 8)

@@ -18,7 +18,16 @@ from stream_dedup.index.storage.columns import ORIGIN_BYTES, make_columns, selec
 from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.neighbours import MERGE_SHARE_IN_FILES, Neighbours
-from tests.index.logs import APPEND_MS, Doc, batch, control, declare, judged, random_sketch, retract
+from tests.index.logs import (
+    APPEND_MS,
+    Doc,
+    batch,
+    control,
+    declare,
+    random_sketch,
+    read_judgements,
+    retract,
+)
 
 _MANY = Plan(128, 8, 0, 24, key_blocks=2)  # 28 tables
 
@@ -50,7 +59,7 @@ def log_of(docs: list[Doc], first: Plan, then: Plan) -> list[bytes]:
     return [declare(first), batch(docs), *orders, batch(copies)]
 
 
-def applied(index: LogIndex, log: list[bytes]) -> bytes:
+def apply_rest(index: LogIndex, log: list[bytes]) -> bytes:
     """Apply the rest of a log, and return the chain of its answers."""
     for offset in range(index.applied, len(log)):
         index.apply([(offset, APPEND_MS + offset, log[offset])])
@@ -60,17 +69,17 @@ def applied(index: LogIndex, log: list[bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("first", "then"), [(PLANS["classic"], PLANS["bands"]), (PLANS["bands"], _MANY)]
 )
-def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
+def test_an_index_stops_before_a_plan_that_needs_too_much_memory(
     first: Plan, then: Plan, docs: list[Doc], tmp_path: Path
 ) -> None:
     """Nothing of the record is written; with more memory it goes on, and says what every other
     index says."""
     log = log_of(docs, first, then)
     whole = LogIndex(MemoryStore(), Budget(0, tmp_path))
-    chain = applied(whole, log)
+    chain = apply_rest(whole, log)
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path))
-    applied(index, log[:3])
+    apply_rest(index, log[:3])
     index = LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path))
     needed = index.memory_for(then).needed_bytes
     small = Budget(needed - (64 << 10), tmp_path)
@@ -85,25 +94,25 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(
     with pytest.raises(
         ConfigurationError, match=r"Log record 3 changes the plan to .* needs more memory"
     ):
-        applied(index, log)
+        apply_rest(index, log)
     assert (index.plan, index._state.better.label) == (first, "longest")
     assert volume == before
     with pytest.raises(StreamDedupError, match="The index has stopped"):
-        applied(index, log)
+        apply_rest(index, log)
 
     index = LogIndex(MemoryStore(volume), small)
     with pytest.raises(ConfigurationError, match="needs more memory"):
-        applied(index, log)
+        apply_rest(index, log)
     assert volume == before
 
     index = LogIndex(MemoryStore(volume), Budget(needed, tmp_path))
-    assert applied(index, log) == chain
+    assert apply_rest(index, log) == chain
     ((_, raw),) = whole.answers_since(4)
-    assert [one.reason.label for one in judged(raw)] == ["near"] * 5
+    assert [judgement.reason.label for judgement in read_judgements(raw)] == ["near"] * 5
     assert index.statistics()["ignored_control_records"] == 0
 
 
-def test_an_index_that_is_still_empty_stops_in_front_of_the_first_documents(
+def test_an_empty_index_stops_before_documents_that_need_too_much_memory(
     docs: list[Doc], tmp_path: Path
 ) -> None:
     """A plan costs nothing before there are documents; with the first of them its tables are made,
@@ -112,29 +121,29 @@ def test_an_index_that_is_still_empty_stops_in_front_of_the_first_documents(
     log = [declare(PLANS["bands"]), control("plan", plan=_MANY.to_fields()), batch(docs)]
     small = Budget(505 << 20, tmp_path)
     index = LogIndex(MemoryStore(volume), small)
-    applied(index, log[:2])
+    apply_rest(index, log[:2])
     before = dict(volume)
     with pytest.raises(ConfigurationError, match=r"need at least 5\d\d MiB of memory"):
-        applied(index, log)
+        apply_rest(index, log)
     assert volume == before
-    assert applied(LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path)), log) == applied(
+    assert apply_rest(LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path)), log) == apply_rest(
         LogIndex(MemoryStore()), log
     )
 
 
-def test_what_changes_no_table_needs_no_memory(docs: list[Doc], tmp_path: Path) -> None:
+def test_another_similarity_needs_no_more_memory(docs: list[Doc], tmp_path: Path) -> None:
     """Another rule of what is better, another window and another similarity are carried out in any
     memory."""
     plan = PLANS["bands"]
     index = LogIndex(MemoryStore(), Budget(8 << 30, tmp_path))
-    applied(index, [declare(plan), batch(docs)])
+    apply_rest(index, [declare(plan), batch(docs)])
     assert (
         index.memory_for(plan.with_similarity(70)).needed_bytes
         == index.memory_for(plan).needed_bytes
     )
 
 
-def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
+def test_the_memory_of_the_other_process_is_added(tmp_path: Path) -> None:
     def least(other_process_bytes: int) -> int:
         with pytest.raises(ConfigurationError) as refused:
             Budget(512 << 20, tmp_path, other_process_bytes).require(1 << 30)
@@ -144,7 +153,7 @@ def test_memory_of_a_process_beside_it_is_asked_for_too(tmp_path: Path) -> None:
 
 
 class Tight(Budget):
-    """Holds what has to be in memory, and nothing that may lie in files."""
+    """A budget for what must be in memory, without room for what may be in files."""
 
     def free_bytes(self, needed_bytes: int) -> int:
         """Return that there is none."""
@@ -154,8 +163,8 @@ class Tight(Budget):
         """Refuse nothing."""
 
 
-def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
-    """What the least budget is told from bounds an index that grows, and is not far off."""
+def test_the_memory_estimate_is_an_upper_bound_of_the_arrays(tmp_path: Path) -> None:
+    """With a million rows, the arrays use 70 to 100 % of the estimate."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     plan, count, shares = PLANS["bands"], 1_200_000, []
     columns = make_columns(2, count, 120 + ORIGIN_BYTES)

@@ -97,12 +97,12 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
             bytes(int(chance.random() < 0.4) for _ in range(SKETCH_BYTES)),
         )
         origins = [
-            Origin(*(chance.choice([0, one, 2**63]) for one in (5, 8)), chance.choice([0, 7, 9]))
+            Origin(*(chance.choice([0, item, 2**63]) for item in (5, 8)), chance.choice([0, 7, 9]))
             for _ in range(2)
         ]
         sites, titles, ids = (np.array(column) for column in zip(*origins, strict=True))
         pair.sketches[:] = with_origins(
-            np.array([list(one) for one in sketches], np.uint8),
+            np.array([list(sketch) for sketch in sketches], np.uint8),
             sites.astype(np.uint64),
             titles.astype(np.uint64),
             ids.astype(np.uint32),
@@ -120,11 +120,13 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
         ]
         assert (keys[0] == keys[1]).tolist() == shared
         found = near_kernels.near_distance(tables, pair, 0, pair, 1) if any(shared) else -1
-        one, two = zip((number, other), features, sketches, origins, strict=True)
-        said = likeness(fields, one, two) if oracle_keys(fields, one, two) else ""
-        if said == "near":
+        text, other_text = zip((number, other), features, sketches, origins, strict=True)
+        relation = (
+            likeness(fields, text, other_text) if oracle_keys(fields, text, other_text) else ""
+        )
+        if relation == "near":
             assert found == plan.distance(number, other)
-        elif said == "sibling":
+        elif relation == "sibling":
             assert found == -2
         else:
             assert found == -1
@@ -144,9 +146,9 @@ def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
             {1},
         ),  # of each block some are asked, so each has its own table
     ],
-    ids=lambda one: one.id if isinstance(one, Plan) else "",
+    ids=lambda value: value.id if isinstance(value, Plan) else "",
 )
-def test_a_plan_is_found_by_the_fewest_it_has_to_look_at(
+def test_a_plan_is_compiled_to_the_tables_that_compare_fewest_prints(
     plan: Plan, tables: int, bits: set[int]
 ) -> None:
     """By its own keys, by parts of them where some bits may differ, or by none where keys would
@@ -158,7 +160,7 @@ def test_a_plan_is_found_by_the_fewest_it_has_to_look_at(
 
 @dataclass
 class Modelled:
-    """A document, and then an entry, as the list knows it."""
+    """A document, and later an entry, in the list."""
 
     print: int
     scope: int
@@ -177,36 +179,36 @@ class Modelled:
 
     @property
     def seen(self) -> tuple[int, int, bytes, Origin]:
-        """What a plan looks at."""
+        """What a plan compares."""
         origin = Origin(self.site, self.title, int(crcs_of([self.id])[0]))
         return self.print, self.features, self.sketch, origin
 
 
-def is_named_as(one: Modelled, other: Modelled) -> bool:
-    return (one.scope, one.id) == (other.scope, other.id)
+def has_same_id(entry: Modelled, other: Modelled) -> bool:
+    return (entry.scope, entry.id) == (other.scope, other.id)
 
 
 def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
     columns = make_columns(limbs, len(documents), ROW_BYTES)
-    for row, one in enumerate(documents):
-        columns.prints[row] = to_limbs(one.print, limbs)
-        columns.scopes[row] = one.scope
-        columns.digests[row] = np.frombuffer(one.digest, np.uint64)
-        columns.sources[row], columns.offsets[row], columns.value_digests[row] = one.position
-        columns.features[row] = one.features
-        columns.sketches[row, :SKETCH_BYTES] = np.frombuffer(one.sketch, np.uint8)
-    ids = crcs_of([one.id for one in documents])
-    sites = np.array([one.site for one in documents], np.uint64)
-    titles = np.array([one.title for one in documents], np.uint64)
+    for row, document in enumerate(documents):
+        columns.prints[row] = to_limbs(document.print, limbs)
+        columns.scopes[row] = document.scope
+        columns.digests[row] = np.frombuffer(document.digest, np.uint64)
+        columns.sources[row], columns.offsets[row], columns.value_digests[row] = document.position
+        columns.features[row] = document.features
+        columns.sketches[row, :SKETCH_BYTES] = np.frombuffer(document.sketch, np.uint8)
+    ids = crcs_of([document.id for document in documents])
+    sites = np.array([document.site for document in documents], np.uint64)
+    titles = np.array([document.title for document in documents], np.uint64)
     sketches = with_origins(columns.sketches[:, :SKETCH_BYTES], sites, titles, ids)
     return columns._replace(ids=ids, sketches=sketches)
 
 
 class HoldsNoTable(budget.Budget):
-    """What has to be in memory may be there, and no frozen table."""
+    """A budget for what must be in memory, without room for frozen tables."""
 
     def free_bytes(self, needed_bytes: int) -> int:
-        """Return that there is none, until what may lie in files lies there."""
+        """Return -1, so that everything that may be in files is moved there."""
         assert needed_bytes >= 0
         return -1
 
@@ -232,7 +234,7 @@ class AgainstAList(RuleBasedStateMachine):
         def identities(numbers: NDArray[np.int64]) -> Columns:
             return columns_of_all([self.model[number] for number in numbers.tolist()], self.limbs)
 
-        # Sketches lie in memory or in a file, and so do tables, with the same answers.
+        # Sketches and tables are in memory or in files; the answers must be the same.
         folder = Path(tempfile.gettempdir())
         sometimes = self.chance.choice(
             [None, budget.Budget(0, folder), HoldsNoTable(1 << 20, folder)]
@@ -275,8 +277,8 @@ class AgainstAList(RuleBasedStateMachine):
             if one.live and one.full and one.scope == document.scope
         ]
         return [
-            peers[at]
-            for at in near(
+            peers[position]
+            for position in near(
                 self.plan.to_fields(), document.seen, (self.model[number].seen for number in peers)
             )
         ]
@@ -317,7 +319,7 @@ class AgainstAList(RuleBasedStateMachine):
         columns = columns_of_all(documents, self.limbs)
         before = len(self.model)
         found = self.tables.judge(columns, columns.features, FLOOR)
-        expected = [self.judge_by_list(one) for one in documents]
+        expected = [self.judge_by_list(document) for document in documents]
 
         assert expected == list(
             zip(
@@ -332,30 +334,30 @@ class AgainstAList(RuleBasedStateMachine):
             entry if outcome == OUTCOME_NEAR else sibling for outcome, entry, _, sibling in expected
         ]
         assert found.similarity.tolist() == [
-            NOT_COMPARED if entry < 0 else per_cent(one.sketch, self.model[entry].sketch)
-            for one, entry in zip(documents, named, strict=True)
+            NOT_COMPARED if entry < 0 else per_cent(document.sketch, self.model[entry].sketch)
+            for document, entry in zip(documents, named, strict=True)
         ]
 
-        own = self.tables.find_positions(columns).tolist()
-        for one, entry in zip(documents, own, strict=True):
+        found_entries = self.tables.find_positions(columns).tolist()
+        for document, entry in zip(documents, found_entries, strict=True):
             same = [
                 number
                 for number, other in enumerate(self.model)
-                if other.live and other.position == one.position
+                if other.live and other.position == document.position
             ]
             assert (entry in same) if same else entry == -1
 
-        named = [one for one in documents if one.id]
+        named = [document for document in documents if document.id]
         asked = columns_of_all(named, self.limbs)
         for end in (before, len(self.model)):
             latest = self.tables.find_ids(
                 asked.ids, asked.scopes, self.have_the_id_of(named), len(self.model) - end
             ).tolist()
-            for one, entry in zip(named, latest, strict=True):
+            for document, entry in zip(named, latest, strict=True):
                 same = [
                     number
                     for number, other in enumerate(self.model[:end])
-                    if other.live and is_named_as(one, other)
+                    if other.live and has_same_id(document, other)
                 ]
                 assert entry == (same[-1] if same else -1)
 
@@ -363,16 +365,16 @@ class AgainstAList(RuleBasedStateMachine):
         def same(places: NDArray[np.int64], entries: NDArray[np.int64]) -> NDArray[np.bool_]:
             pairs = zip(places.tolist(), entries.tolist(), strict=True)
             return np.array(
-                [is_named_as(documents[place], self.model[entry]) for place, entry in pairs],
+                [has_same_id(documents[place], self.model[entry]) for place, entry in pairs],
                 np.bool_,
             )
 
         return same
 
-    @precondition(lambda self: any(one.live for one in self.model))
+    @precondition(lambda self: any(entry.live for entry in self.model))
     @rule(share=st.sampled_from([0.1, 0.5, 1.0]))
     def drop(self, share: float) -> None:
-        live = [number for number, one in enumerate(self.model) if one.live]
+        live = [number for number, entry in enumerate(self.model) if entry.live]
         gone = sorted(self.chance.sample(live, max(1, int(share * len(live)))))
         self.tables.drop(np.array(gone))
         for number in gone:
@@ -399,9 +401,11 @@ class AgainstAList(RuleBasedStateMachine):
 
     @rule()
     def open_again(self) -> None:
-        live = np.array([number for number, one in enumerate(self.model) if one.live], np.int64)
-        documents = columns_of_all([one for one in self.model if one.live], self.limbs)
-        states = np.array([FULL if one.full else SHORT for one in self.model if one.live], np.uint8)
+        live = np.array([number for number, entry in enumerate(self.model) if entry.live], np.int64)
+        documents = columns_of_all([entry for entry in self.model if entry.live], self.limbs)
+        states = np.array(
+            [FULL if entry.full else SHORT for entry in self.model if entry.live], np.uint8
+        )
         texts = digest_tags(documents.digests, documents.scopes)
         positions = position_tags(documents.sources, documents.offsets, documents.value_digests)
         tags = (texts, positions, documents.ids)
@@ -427,9 +431,9 @@ class AgainstAList(RuleBasedStateMachine):
     @invariant()
     def counts(self) -> None:
         if hasattr(self, "model"):
-            live = [one for one in self.model if one.live]
+            live = [entry for entry in self.model if entry.live]
             assert (len(self.model), len(live)) == (self.tables.entries, self.tables.live)
-            assert sum(one.full for one in live) == self.tables.full
+            assert sum(entry.full for entry in live) == self.tables.full
 
 
 @pytest.fixture(autouse=True)
@@ -476,8 +480,8 @@ def random_columns(count: int, seed: int | None = None) -> Columns:
     return columns
 
 
-def filled(columns: Columns, *, is_frozen: bool) -> Neighbours:
-    """Return tables that hold these texts."""
+def fill_tables(columns: Columns, *, is_frozen: bool) -> Neighbours:
+    """Return tables that contain these texts."""
     tables, count = (
         Neighbours(PLANS["bands"], 2, strangers, sketch_bytes=SKETCH_BYTES),
         len(columns.prints),
@@ -510,12 +514,12 @@ def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
+def test_buckets_are_measured_one_table_at_a_time(is_frozen: bool) -> None:
     """A bucket of 300 in the last of 24 tables is seen when that table has its turn, and from
     then on."""
     columns = random_columns(300)
     columns.sketches[:, SKETCH_VALUES - 4 : SKETCH_VALUES] = 7
-    tables = filled(columns, is_frozen=is_frozen)
+    tables = fill_tables(columns, is_frozen=is_frozen)
     seen = [tables.measure_next_table() for _ in range(29)]
 
     assert max(seen[:23]) < 300
@@ -525,15 +529,15 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_frozen: bool) -> None:
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])
-def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> None:
-    """A block of 60 is not full, one of 65 is; none is where all are asked. (Tags tell keys apart
+def test_full_blocks_are_counted(is_frozen: bool) -> None:
+    """A block of 60 entries is not full, one of 65 is; a plan that asks all has no full block. (Tags tell keys apart
     but for a chance.)"""
     columns = random_columns(300)
     columns.sketches[:60, :4], columns.sketches[:65, 4:8], columns.sketches[:, 8:12] = 1, 2, 3
     columns.sketches[100:170, 4:8] = 4
-    tables = filled(columns, is_frozen=is_frozen)
+    tables = fill_tables(columns, is_frozen=is_frozen)
 
-    for _ in range(2):  # what is counted leaves no trace
+    for _ in range(2):  # counting changes nothing
         assert [tables.full_blocks(table) for table in range(24)] == [0] * 5 + [2, 1] + [0] * 17
     assert tables.full_blocks() == 0
     for _ in range(24):
@@ -543,7 +547,7 @@ def test_blocks_that_more_share_than_are_asked_are_counted(is_frozen: bool) -> N
     assert tables.full_blocks(0) == tables.full_blocks() == 0
 
 
-def test_the_earliest_that_is_held_wins_whatever_table_has_it() -> None:
+def test_the_earliest_entry_wins_whatever_table_finds_it() -> None:
     """A later copy, the last of as many as are looked up together, ends the search of its own
     bucket and of no other."""
     earlier, later = (
@@ -551,7 +555,8 @@ def test_the_earliest_that_is_held_wins_whatever_table_has_it() -> None:
         1 << 17 | 1 << 33 | 1 << 49,
     )  # by the second block, and by the first
     strangers_of_the_first = [
-        number << 24 | number << 40 | number << 56 for number in (0b111 << at for at in range(5))
+        number << 24 | number << 40 | number << 56
+        for number in (0b111 << shift for shift in range(5))
     ]
     kept = [earlier, *strangers_of_the_first[: keyed._MATCHES - 1], later]
     tables = Neighbours(PLANS["classic"], 2, strangers)
@@ -584,7 +589,7 @@ def test_searches_are_counted_by_how_many_prints_they_compare() -> None:
 @pytest.mark.parametrize(
     "plan", [PLANS["blocks"], Plan(128, 0, 0, 0)], ids=["small buckets", "one bucket"]
 )
-def test_room_given_back_is_used_again(plan: Plan) -> None:
+def test_memory_of_dropped_entries_is_used_again(plan: Plan) -> None:
     tables = Neighbours(plan, 2, strangers)
     chance = random.Random(5)
     used = []
@@ -627,7 +632,7 @@ def test_tables_are_frozen_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("blocks", 8)])
-def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -> None:
+def test_rebuilding_the_tables_beats_in_the_caller_s_thread(plan: str, tables: int) -> None:
     """Among a hundred million it takes minutes; a role that said nothing meanwhile would be
     restarted, and begin again.
 
@@ -653,7 +658,7 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_what_a_budget_does_not_hold_is_found_all_the_same(
+def test_rows_that_do_not_fit_in_memory_are_found(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With some or all tables in files, look-ups find what they find in memory; what cannot be held
@@ -690,7 +695,7 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_entries_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """More entries than four bytes can number are refused with a sentence, before anything
     changes."""
     monkeypatch.setattr(neighbours, "ROWS_MAX", 10)
@@ -703,7 +708,7 @@ def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_in_a_file_are_those_that_were_written(
+def test_a_column_in_a_file_returns_the_rows_written_to_it(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Growing, writing, leaving some out and moving to a file change nothing of what is read."""
@@ -726,7 +731,9 @@ def test_rows_in_a_file_are_those_that_were_written(
     assert list(tmp_path.iterdir()) == []  # the file has no name: it goes with the process
 
 
-def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_for_sketches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sketches = budget.Column(np.uint8, SKETCH_BYTES, folder=tmp_path)
     sketches.reserve(4)
 
@@ -741,7 +748,7 @@ def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("lost", ["prints", "features", "sketches", "rows", "known"])
-def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(lost: str, tmp_path: Path) -> None:
     """Whatever of an index lies in files: a search that misses it ends with a sentence, not with
     another answer."""
     documents = random_columns(3_000, seed=5)

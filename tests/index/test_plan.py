@@ -54,7 +54,7 @@ def plans(draw: st.DrawFn) -> Plan:
     )
 
 
-def test_the_named_plans_are_what_they_are_called() -> None:
+def test_named_plans_keep_their_numbers() -> None:
     """Named plans are frozen: they are written into logs by their numbers."""
     assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:36~20:62,70,85,97%:64", "bands")
     assert (BLOCKS.id, BLOCKS.name) == ("128:8:0:17:75%~0:0%:1000", "blocks")
@@ -75,18 +75,18 @@ def test_plans_of_older_logs_keep_their_text_and_fields() -> None:
 
 
 @given(plans())
-def test_text_and_fields_lead_back(plan: Plan) -> None:
+def test_text_and_fields_round_trip(plan: Plan) -> None:
     assert plan == parse(plan.id)
     assert plan == Plan.from_fields(json.loads(json.dumps(plan.to_fields())))
 
 
-def test_names_are_read_as_people_write_them() -> None:
+def test_plan_names_ignore_case_and_spaces() -> None:
     assert BLOCKS is parse(" Blocks\n")
     assert CLASSIC is parse("CLASSIC")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("blok", "did you mean 'blocks'"),
         ("clasic", "did you mean 'classic'"),
@@ -121,9 +121,9 @@ def test_names_are_read_as_people_write_them() -> None:
         ("128:4:1:28~0:65%:64", "a radius of 0, not 1"),
     ],
 )
-def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
+def test_an_invalid_plan_is_refused_with_its_reason(text: str, message: str) -> None:
     """An unknown name or an impossible number is a configuration error that says what to write."""
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=message):
         parse(text)
 
 
@@ -147,21 +147,21 @@ FIELDS = BLOCKS.to_fields()
         *({**FIELDS, "by_length": bad} for bad in ({}, [[1]], [[1, "2"]], [1])),
     ],
 )
-def test_fields_of_no_plan_are_refused(fields: object) -> None:
-    """Fields come from the log and may be anything; what is not a plan's fit numbers is refused."""
+def test_invalid_fields_are_refused(fields: object) -> None:
+    """Fields come from the log and may be anything."""
     with pytest.raises(ConfigurationError):
         Plan.from_fields(fields)
 
 
 def within_reach(
     plan: Plan,
-    one: int,
+    number: int,
     other: int,
     features: tuple[int, int] = (0, 0),
     sketches: tuple[bytes, bytes] = (b"", b""),
     origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
 ) -> bool:
-    texts = zip((one, other), features, sketches, origins, strict=True)
+    texts = zip((number, other), features, sketches, origins, strict=True)
     return Reach(plan).is_near(*(ComparedText.of_number(*text) for text in texts))
 
 
@@ -192,12 +192,12 @@ def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, s
             plan, bands=0, similarity=0, asked=0, unsure=0, same_site=0, other_title=0
         ),
     )
-    one = chance.getrandbits(plan.width)
-    other = one
+    first_print = chance.getrandbits(plan.width)
+    second_print = first_print
     for bit in chance.sample(range(plan.width), min(plan.width, plan.distance_guaranteed)):
-        other ^= 1 << bit
+        second_print ^= 1 << bit
 
-    assert within_reach(plan, one, other, (7, 7))
+    assert within_reach(plan, first_print, second_print, (7, 7))
 
     beyond = plan.distance_guaranteed + 1
     share, rest = divmod(plan.radius + 1, plan.key_blocks)
@@ -237,7 +237,7 @@ def test_guaranteed_distances_of_the_literature() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_named_plans_find_what_their_page_says(name: str) -> None:
+def test_named_plans_find_the_shares_on_their_page(name: str) -> None:
     """Of 1,000 random pairs of each similarity as many, or as chance allows once in a million
     draws."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "plans.md").read_text(
@@ -245,12 +245,12 @@ def test_named_plans_find_what_their_page_says(name: str) -> None:
     )
     (headings,) = re.findall(r"^\| plan \| surely .*$", page, re.MULTILINE)
     (row,) = re.findall(rf"^\| `{name}` \| \d+ bits? \|.*$", page, re.MULTILINE)
-    surely, *said = [cell.strip() for cell in row.strip("|").split("|")][1:]
+    surely, *shares = [cell.strip() for cell in row.strip("|").split("|")][1:]
     similarities = [float(cell) for cell in headings.strip("|").split("|")[2:]]
     dice, plan = np.random.default_rng(int(os.environ["TEST_SEED"])), PLANS[name]
 
     assert int(surely.split()[0]) == plan.distance_guaranteed
-    for similarity, share in zip(similarities, map(float, said), strict=True):
+    for similarity, share in zip(similarities, map(float, shares), strict=True):
         differing = 0.8 * math.acos(2 * similarity / (1 + similarity)) / math.pi
         hits = 0
         for _ in range(1000):
@@ -261,7 +261,9 @@ def test_named_plans_find_what_their_page_says(name: str) -> None:
                 [dice.integers(0, 256, (2, 80)), dice.integers(0, 16, (2, 80))], axis=1
             )
             pair = values, np.where(dice.random(160) < similarity, values, others)
-            sketches = tuple(bytes([*one[:80], *(one[80::2] | one[81::2] << 4)]) for one in pair)
+            sketches = tuple(
+                bytes([*sketch[:80], *(sketch[80::2] | sketch[81::2] << 4)]) for sketch in pair
+            )
             origins = Origin(1), Origin(2)
             hits += within_reach(plan, 0, difference, (100, 100), sketches, origins)
         assert abs(hits - 1000 * share) < 5 * math.sqrt(1000 * share * (1 - share)) + 3
@@ -282,7 +284,7 @@ def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
             parse_similarity(text)
 
 
-def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
+def test_a_similarity_replaces_that_of_the_plan() -> None:
     """Nothing else of the plan changes; a plan that compares no sketches is refused by name."""
     assert PLANS["bands"].with_similarity(80) == parse("128:4:0:36~20:80,70,85,97%:64")
     assert PLANS["bands"].with_similarity(80).similarities == (80, 80, 80, 85, 97)

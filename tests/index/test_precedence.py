@@ -44,7 +44,7 @@ from tests.index.logs import read as read_record
 # The tables below count their distances from 19 bits, and precedence does not depend on it.
 WITHIN_A_BIT = Plan(128, 8, 1, 19)
 
-# A name, and the lines of its table.
+# The lines of each table, by its name.
 TABLES = dict(
     re.findall(
         r"^(\S.*)\n((?: .*\n)+)",
@@ -439,10 +439,10 @@ def print_of(text: str) -> int:
 
 def lines_of(table: str) -> Iterator[str]:
     for line in table.strip().splitlines():
-        records, said = line.split(maxsplit=1)
+        records, statements = line.split(maxsplit=1)
         first, _, last = records.partition("..")
         for number in range(int(first), int(last or first) + 1):
-            yield from (f"{number} {one}" for one in said.split("; "))
+            yield from (f"{number} {statement}" for statement in statements.split("; "))
 
 
 def document(position: str, text: str, print_text: str, identifier: str, more: str) -> Doc:
@@ -475,7 +475,9 @@ def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
             case ["at", milliseconds]:
                 times[log] = int(milliseconds)
             case ["retract", *positions]:
-                records[log] = retract(*(document(one, "", "A", "-", "-") for one in positions))
+                records[log] = retract(
+                    *(document(position, "", "A", "-", "-") for position in positions)
+                )
             case ["forget", name]:
                 records[log] = forget(name.encode())
             case ["note"]:
@@ -498,7 +500,7 @@ def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
     return [(times.get(log, 0), records[log]) for log in range(1, max(records) + 1)], expected
 
 
-def told(judgement: Judgement) -> str:
+def describe_judgement(judgement: Judgement) -> str:
     words = [judgement.reason.label]
     if judgement.reason.label in ("near", "revised"):
         words.append(str(judgement.distance))
@@ -508,7 +510,7 @@ def told(judgement: Judgement) -> str:
 
 
 def check(name: str, reopened: Callable[[int], bool]) -> None:
-    """Compare every verdict; `reopened` says before which log offsets the volume is opened anew."""
+    """Compare every verdict; reopen the volume before log offsets for which `reopened` is true."""
     records, expected = read(TABLES[name])
     plan = PLANS["classic"] if name.startswith("classic") else WITHIN_A_BIT
     volume: dict[bytes, bytes] = {}
@@ -521,7 +523,7 @@ def check(name: str, reopened: Callable[[int], bool]) -> None:
         folded = plain.judge(offset, append_ms, read_record(record))
         answer = answers.decode(given[0][1]) if given else None
         lines = (
-            [told(judgement) for judgement in answer.judgements]
+            [describe_judgement(judgement) for judgement in answer.judgements]
             if isinstance(answer, LogAnswer)
             else None
         )
@@ -532,11 +534,11 @@ def check(name: str, reopened: Callable[[int], bool]) -> None:
 
 @pytest.mark.parametrize("when", ["never", "once", "always"])
 @pytest.mark.parametrize("name", TABLES)
-def test_each_table_holds(name: str, when: str) -> None:
+def test_verdicts_match_the_table(name: str, when: str) -> None:
     """The rule that the table's name states, where a bit of a block may differ, and what was read
     anew or kept."""
     if when == "once":
-        for at in range(1, len(read(TABLES[name])[0]) + 1):
-            check(name, at.__eq__)
+        for offset in range(1, len(read(TABLES[name])[0]) + 1):
+            check(name, offset.__eq__)
     else:
         check(name, lambda _: when == "always")

@@ -16,54 +16,65 @@ from stream_dedup.fingerprinting import Recipe
 WORDS = [f"word{number}" for number in range(5000)]
 
 
-def judged(*documents: OfflineDocument) -> list[Judged]:
+def judge(*documents: OfflineDocument) -> list[Judged]:
     return list(judge_documents(documents, Recipe(), PLANS["bands"]))
 
 
-def text(chance: random.Random, count: int) -> list[str]:
+def draw_words(chance: random.Random, count: int) -> list[str]:
     return [chance.choice(WORDS) for _ in range(count)]
 
 
 @pytest.mark.parametrize(("words", "times"), [(3, 100), (6, 100), (12, 100), (20, 30), (20, 100)])
-def test_a_footer_said_again_and_again_hides_no_copy(words: int, times: int) -> None:
-    """The sketches are nearly equal, and the prints are as far apart as repetition moves them."""
+def test_a_repeated_footer_hides_no_copy(words: int, times: int) -> None:
+    """The sketches are nearly equal; the repeated words move the prints apart."""
     chance = random.Random(int(os.environ["TEST_SEED"]))
-    page = text(chance, 360)
-    footed = " ".join(page + text(chance, words) * times)
+    page = draw_words(chance, 360)
+    footed = " ".join(page + draw_words(chance, words) * times)
 
-    _, copy = judged(OfflineDocument(b"a", " ".join(page)), OfflineDocument(b"b", footed))
+    _, copy = judge(OfflineDocument(b"a", " ".join(page)), OfflineDocument(b"b", footed))
 
     assert copy.reason is Reason.NEAR
 
 
-def test_the_site_decides_and_the_earliest_page_is_the_sibling() -> None:
+def test_a_similar_page_is_a_sibling_on_its_site_and_a_copy_elsewhere() -> None:
     """A page that shares .78 with two earlier ones is kept beside the first where all are of one
     site, and is a copy of it across sites."""
     chance = random.Random(4)
-    template = text(chance, 210)
-    pages = [" ".join(template + text(chance, 30)) for _ in range(3)]
+    template = draw_words(chance, 210)
+    pages = [" ".join(template + draw_words(chance, 30)) for _ in range(3)]
 
     def verdicts(sites: str, titles: str) -> list[Judged]:
         names = (b"%d" % number for number in range(3))
         whole = zip(names, pages, sites, titles, strict=True)
-        return judged(
-            *(OfflineDocument(name, page, site=at, title=title) for name, page, at, title in whole)
+        return judge(
+            *(
+                OfflineDocument(name, page, site=site, title=title)
+                for name, page, site, title in whole
+            )
         )
 
     first, second, third = verdicts("aaa", "xyz")
     assert (first.reason, first.sibling) == (Reason.NEW, None)
-    assert [one.reason for one in (second, third)] == [Reason.NEW, Reason.NEW]
-    for one in (second, third):
-        assert isinstance(one.sibling, Sibling)
-        assert (one.sibling.number, one.sibling.id) == (0, b"0")
-        assert 0.65 <= one.sibling.similarity < 0.9
-        assert (one.kept_id, one.similarity) == (None, None)
-    assert [one.reason for one in verdicts("abc", "xyz")] == [Reason.NEW, Reason.NEAR, Reason.NEAR]
-    assert [one.reason for one in verdicts("aaa", "xxx")] == [Reason.NEW, Reason.NEAR, Reason.NEAR]
+    assert [verdict.reason for verdict in (second, third)] == [Reason.NEW, Reason.NEW]
+    for verdict in (second, third):
+        assert isinstance(verdict.sibling, Sibling)
+        assert (verdict.sibling.number, verdict.sibling.id) == (0, b"0")
+        assert 0.65 <= verdict.sibling.similarity < 0.9
+        assert (verdict.kept_id, verdict.similarity) == (None, None)
+    assert [verdict.reason for verdict in verdicts("abc", "xyz")] == [
+        Reason.NEW,
+        Reason.NEAR,
+        Reason.NEAR,
+    ]
+    assert [verdict.reason for verdict in verdicts("aaa", "xxx")] == [
+        Reason.NEW,
+        Reason.NEAR,
+        Reason.NEAR,
+    ]
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "relation"),
+    ("origin", "other", "relation"),
     [
         ((1, 5, 7), (2, 5, 8), Relation.FREE),
         ((1, 5, 7), (1, 6, 7), Relation.FREE),
@@ -75,10 +86,10 @@ def test_the_site_decides_and_the_earliest_page_is_the_sibling() -> None:
     ],
 )
 def test_a_relation_follows_from_site_title_and_id(
-    one: tuple[int, int, int], other: tuple[int, int, int], relation: Relation
+    origin: tuple[int, int, int], other: tuple[int, int, int], relation: Relation
 ) -> None:
-    assert relation_of(Origin(*one), Origin(*other)) is relation
-    assert relation_of(Origin(*other), Origin(*one)) is relation
+    assert relation_of(Origin(*origin), Origin(*other)) is relation
+    assert relation_of(Origin(*other), Origin(*origin)) is relation
 
 
 def test_the_sentence_names_site_and_threshold() -> None:

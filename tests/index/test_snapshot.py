@@ -58,7 +58,7 @@ DATETIME = dt.datetime
 
 @pytest.fixture(scope="module")
 def records() -> list[bytes | None]:
-    """A log with everything that can happen in one."""
+    """A random log with records of every kind."""
     return RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(120)
 
 
@@ -114,14 +114,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def state_of(volume: Path) -> tuple[int, str]:
-    """Return where a volume stands, and its state digest."""
+    """Return the log offset and the state digest of a volume."""
     store = RocksStore(volume, read_only=True)
     digest = state_digest(store)
     store.close()
     return digest.log_offset, digest.digest
 
 
-def goes_on(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, bytes]], str]:
+def apply_rest(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, bytes]], str]:
     """Apply the rest of the log to a volume; return the answers and the state digest."""
     index = LogIndex(RocksStore(volume))
     index.bind(LOG)
@@ -132,15 +132,15 @@ def goes_on(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, 
 
 
 def names(place: str) -> list[str]:
-    return [one.name for one in complete_snapshots(storage_at(place))]
+    return [taken.name for taken in complete_snapshots(storage_at(place))]
 
 
 def is_empty(folder: Path) -> bool:
     return not folder.exists() or list(folder.iterdir()) == []
 
 
-def at(days: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let it be so many days later to what takes snapshots."""
+def shift_clock(days: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the clock that dates snapshots forward by `days` days."""
 
     class Later(DATETIME):
         @classmethod
@@ -166,10 +166,10 @@ def test_a_restored_index_goes_on_with_equal_answers(
         LOG,
         *state_of(volume),
     )
-    assert goes_on(tmp_path / "new", records) == goes_on(volume, records)
+    assert apply_rest(tmp_path / "new", records) == apply_rest(volume, records)
 
 
-def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
+def test_old_snapshots_are_removed_and_shared_files_are_not_sent_again(
     stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Table files are brought once; each snapshot is whole by itself; another log's, and folders of
@@ -178,7 +178,7 @@ def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
     storage.write("1-of-others/file", b"x")
     taken = []
     for day, stage in enumerate(stages.values()):
-        at(day, monkeypatch)
+        shift_clock(day, monkeypatch)
         taken.append(take(stage, place, keep=2))
     first, second, third = taken
 
@@ -198,26 +198,26 @@ def test_of_snapshots_some_are_kept_and_what_is_there_is_not_sent_again(
 def test_a_young_snapshot_of_another_replica_is_enough(
     stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the same log and layout, until it is a quarter late; then the other takes its own."""
+    """A replica takes its own snapshot once the other's is a quarter of the interval late."""
     first = take(stages[60], place, by="index_0")
     assert snapshot.due_at(first, "index_0", 3600) == first.manifest.taken_at + 3600
     for hours, is_first in ((1.2, True), (1.3, False)):
-        at(hours / 24, monkeypatch)
+        shift_clock(hours / 24, monkeypatch)
         assert (
             take(stages[75], place, by="index-1", every_seconds=3600).name == first.name
         ) is is_first
     monkeypatch.setattr(layout, "VERSION", layout.VERSION + 1)
 
 
-def test_what_nobody_will_finish_goes_after_a_day(
+def test_an_unfinished_snapshot_is_removed_after_a_day(
     stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sooner it may be one that is being written."""
+    """A younger one may still be being written."""
     storage = storage_at(place)
     unfinished = f"{dt.datetime.now(dt.UTC):{snapshot._NAME_TIME}}-index-0"
     storage.write(f"{unfinished}/{VOLUME}/000001.sst", b"half")
     for days, stays in ((0.5, True), (1.1, False)):
-        at(days, monkeypatch)
+        shift_clock(days, monkeypatch)
         take(stages[60], place, keep=1)
         assert (unfinished in storage.folders()) is stays
         assert len(names(place)) == 1
@@ -227,11 +227,11 @@ def test_what_nobody_will_finish_goes_after_a_day(
 
 
 class KilledError(BaseException):
-    """What stands for SIGKILL: nothing is cleared up after it."""
+    """Simulates SIGKILL: nothing is cleaned up after it."""
 
 
 class Faulty:
-    """A store with which something happens at its step number `at`."""
+    """A store to which something happens at its call number `number`."""
 
     def __init__(
         self, place: str, number: int, happens: Callable[[Storage, str, tuple[Any, ...]], None]
@@ -267,7 +267,7 @@ class Faulty:
 def faulty(
     monkeypatch: pytest.MonkeyPatch, place: str, number: int, happens: Callable[..., None]
 ) -> Iterator[Faulty]:
-    """Have the store of a place be one with which something happens."""
+    """Replace the store of a place by a `Faulty` one."""
     store = Faulty(place, number, happens)
     with monkeypatch.context() as patch:
         patch.setattr(snapshot, "storage_at", lambda _: store)
@@ -283,14 +283,15 @@ def kills(_: Storage, name: str, __: tuple[Any, ...]) -> None:
 
 
 def tears(storage: Storage, name: str, given: tuple[Any, ...]) -> None:
-    """Bring half of a file, and die."""
+    """Write half of a file, and die."""
     if name == "put":
         storage.write(given[1], given[0].read_bytes()[: given[0].stat().st_size // 2])
     raise KilledError
 
 
 @pytest.mark.parametrize(
-    "happens", [tears, *(pytest.param(one, marks=pytest.mark.thorough) for one in (fails, kills))]
+    "happens",
+    [tears, *(pytest.param(fault, marks=pytest.mark.thorough) for fault in (fails, kills))],
 )
 def test_a_writer_that_ends_at_any_step_harms_nothing(
     stages: dict[int, Path],
@@ -327,10 +328,10 @@ def test_a_writer_that_ends_at_any_step_harms_nothing(
     assert struck == {"folders", "parts", "copy", "put", "sizes", "write", "remove"}
 
 
-def test_a_store_that_loses_bytes_is_noticed(
+def test_a_store_that_loses_bytes_is_detected(
     stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It said that all was well, and holds half: that is no snapshot, and nothing of it is left."""
+    """No snapshot is taken if the store truncates a file, and nothing of it is left."""
 
     class Half:
         def __init__(self, storage: Storage) -> None:
@@ -370,11 +371,11 @@ def test_two_writers_at_one_place(
             take(stages[75], here, by="one", keep=2)
         if not store.struck:
             break
-        assert {one.rpartition("-")[2] for one in names(here)} >= {"other"}
-        for one in names(here):
-            new = tmp_path / f"{step}-{one}"
-            restore(here, new, name=one, log=LOG)
-            assert state_of(new) == states[90 if one.endswith("other") else 75]
+        assert {name.rpartition("-")[2] for name in names(here)} >= {"other"}
+        for name in names(here):
+            new = tmp_path / f"{step}-{name}"
+            restore(here, new, name=name, log=LOG)
+            assert state_of(new) == states[90 if name.endswith("other") else 75]
 
 
 @pytest.mark.parametrize("steps", ["store", "move"])
@@ -433,17 +434,17 @@ def edit_manifest(folder: Path, **fields: object) -> None:
     (folder / MANIFEST).write_text(json.dumps({**found, "checksum": snapshot._checksum(found)}))
 
 
-def replaced_by_link(path: Path) -> None:
+def replace_by_link(path: Path) -> None:
     path.rename(path.with_name("other"))
     path.symlink_to("other")
 
 
-def replaced_by_pipe(path: Path) -> None:
+def replace_by_pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
 
-def some(taken: Path, pattern: str) -> Path:
+def find_file(taken: Path, pattern: str) -> Path:
     return next((taken / VOLUME).glob(pattern))
 
 
@@ -571,33 +572,33 @@ BAD = {
         "cannot be read",
     ),
     "a link instead of a file": (
-        lambda s: replaced_by_link(some(s, "*.sst")),
+        lambda s: replace_by_link(find_file(s, "*.sst")),
         FormatError,
         r"does not contain its file \d+\.sst",
     ),
     "a pipe instead of a file": (
-        lambda s: replaced_by_pipe(some(s, "OPTIONS-*")),
+        lambda s: replace_by_pipe(find_file(s, "OPTIONS-*")),
         FormatError,
         "does not contain its file OPTIONS-",
     ),
     "a file missing": (
-        lambda s: some(s, "*.sst").unlink(),
+        lambda s: find_file(s, "*.sst").unlink(),
         FormatError,
         r"does not contain its file \d+\.sst",
     ),
     "a file cut": (
-        lambda s: cut(some(s, "*.sst"), 0.999),
+        lambda s: cut(find_file(s, "*.sst"), 0.999),
         FormatError,
         r"\.sst has changed",
     ),
-    "a table flipped": (lambda s: flip(some(s, "*.sst")), FormatError, r"\.sst has changed"),
+    "a table flipped": (lambda s: flip(find_file(s, "*.sst")), FormatError, r"\.sst has changed"),
     "the manifest of RocksDB flipped": (
-        lambda s: flip(some(s, "MANIFEST-*")),
+        lambda s: flip(find_file(s, "MANIFEST-*")),
         FormatError,
         "MANIFEST-.* has changed",
     ),
     "CURRENT flipped": (
-        lambda s: flip(some(s, "CURRENT")),
+        lambda s: flip(find_file(s, "CURRENT")),
         FormatError,
         "CURRENT has changed",
     ),
@@ -613,7 +614,7 @@ def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
     and takes the one before."""
     spoil, error, sentence = BAD[what]
     before = take(stages[60], tmp_path / "s")
-    at(1, monkeypatch)
+    shift_clock(1, monkeypatch)
     spoilt = take(stages[75], tmp_path / "s")
     copied = tmp_path / "s" / spoilt.name
     for path in (copied / VOLUME).iterdir():  # a folder's snapshots share what is equal
@@ -623,16 +624,16 @@ def test_a_bad_snapshot_is_refused_and_the_one_before_is_offered(
         restore(tmp_path / "s", tmp_path / "new", log=LOG)
     assert is_empty(tmp_path / "new")
 
-    told: list[str] = []
-    found = restore_any(str(tmp_path / "s"), tmp_path / "new", LOG, told.append)
+    messages: list[str] = []
+    found = restore_any(str(tmp_path / "s"), tmp_path / "new", LOG, messages.append)
     assert found is not None
     assert found.name == before.name
     assert state_of(tmp_path / "new") == state_of(stages[60])
-    assert len(told) == 1
-    assert len(told[0].replace(str(tmp_path), "")) < 600
+    assert len(messages) == 1
+    assert len(messages[0].replace(str(tmp_path), "")) < 600
     (tmp_path / "alone").mkdir()
     copied.rename(tmp_path / "alone" / spoilt.name)
-    assert restore_any(str(tmp_path / "alone"), tmp_path / "empty", LOG, told.append) is None
+    assert restore_any(str(tmp_path / "alone"), tmp_path / "empty", LOG, messages.append) is None
     assert is_empty(tmp_path / "empty")
 
 
@@ -642,7 +643,7 @@ def first(files: list[dict[str, Any]], **fields: object) -> list[dict[str, Any]]
 
 
 def without(files: list[dict[str, Any]], start: str) -> list[dict[str, Any]]:
-    return [one for one in files if not one["name"].startswith(start)]
+    return [file for file in files if not file["name"].startswith(start)]
 
 
 RUDE_NAMES = (
@@ -659,7 +660,7 @@ RUDE_LISTS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
     "empty": lambda files: [],
     "two MANIFESTs": lambda files: [*files, files[0] | {"name": "MANIFEST-999999"}],
     "another CURRENT": lambda files: [
-        one | {"blake2b": "0" * 64} if one["name"] == "CURRENT" else one for one in files
+        file | {"blake2b": "0" * 64} if file["name"] == "CURRENT" else file for file in files
     ],
     "100,000 files": lambda files: [
         *files,
@@ -677,7 +678,7 @@ RUDE_LISTS: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
 
 
 @pytest.mark.parametrize("what", sorted(RUDE_LISTS))
-def test_nothing_is_fetched_for_a_list_that_is_no_volumes(
+def test_nothing_is_fetched_for_an_invalid_list_of_files(
     stages: dict[int, Path], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Names that lead elsewhere, lists that lack something, sizes that lie: a sentence before the
@@ -698,9 +699,9 @@ def test_nothing_is_fetched_for_a_list_that_is_no_volumes(
             FormatError, match=r"(?s)(list of files|invalid field|does not contain|has changed)"
         ):
             restore(place, tmp_path / "new", log=LOG)
-        told: list[str] = []
-        assert restore_any(place, tmp_path / "new", LOG, told.append) is None
-    assert len(told) == 1
+        messages: list[str] = []
+        assert restore_any(place, tmp_path / "new", LOG, messages.append) is None
+    assert len(messages) == 1
     assert set(opened) == {manifest}
     assert not (tmp_path / "new").exists()
 
@@ -753,7 +754,8 @@ def test_no_file_outside_of_a_snapshot_is_taken_into_the_next(
     else:
         names = {table.name: "../../../foreign"}
         files = [
-            asdict(one) | {"name": names.get(one.name, one.name)} for one in first.manifest.files
+            asdict(file) | {"name": names.get(file.name, file.name)}
+            for file in first.manifest.files
         ]
         edit_manifest(folder, files=files)
     if not has_links:
@@ -779,12 +781,12 @@ def test_a_manifest_of_any_depth_is_refused(volume: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["../s", "/etc", "x"])
-def test_a_snapshot_is_named_by_a_name(tmp_path: Path, name: str) -> None:
+def test_a_path_is_refused_as_the_name_of_a_snapshot(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="is not the name of a snapshot"):
         restore(tmp_path, tmp_path / "new", name=name)
 
 
-def test_a_snapshot_and_what_is_restored_are_private(
+def test_snapshots_and_restored_volumes_are_private(
     stages: dict[int, Path], tmp_path: Path
 ) -> None:
     """Nobody else can read the files of either, nor list their folders, under an open umask."""
@@ -799,7 +801,9 @@ def test_a_snapshot_and_what_is_restored_are_private(
     assert open_to_others == []
 
 
-def test_without_a_manifest_it_is_no_snapshot(stages: dict[int, Path], tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_no_snapshot(
+    stages: dict[int, Path], tmp_path: Path
+) -> None:
     """It is named as unfinished where it is asked for, and passed over where the newest is."""
     first, place = take(stages[60], tmp_path / "s"), str(tmp_path / "s")
     unfinished = f"{tmp_path / 's'}/2999{first.name[4:]}"
@@ -813,7 +817,7 @@ def test_without_a_manifest_it_is_no_snapshot(stages: dict[int, Path], tmp_path:
         restore(tmp_path / "none", tmp_path / "other")
 
 
-def test_nothing_is_put_where_something_is(volume: Path, tmp_path: Path) -> None:
+def test_folders_that_are_not_empty_or_in_use_are_refused(volume: Path, tmp_path: Path) -> None:
     """No index goes into a directory that holds anything, or into a file; no snapshot into the
     volume, or of nothing."""
     take(volume, tmp_path / "s")
@@ -855,7 +859,7 @@ def test_a_place_that_cannot_be_used_is_named(volume: Path, tmp_path: Path) -> N
             take(volume, place)
 
 
-def test_a_snapshot_as_its_layout_was_released_goes_on(tmp_path: Path) -> None:
+def test_the_frozen_snapshot_of_this_layout_is_restored(tmp_path: Path) -> None:
     """Taken by the first version that had the layout, it is restored, and answers the rest of its
     log as was recorded."""
     with tarfile.open(SNAPSHOT) as archive:
@@ -866,10 +870,12 @@ def test_a_snapshot_as_its_layout_was_released_goes_on(tmp_path: Path) -> None:
     index = LogIndex(RocksStore(tmp_path / "new"))
 
     assert (index.applied, index.log) == (half, NAME)
-    assert dict(index.apply(log[half:])) == {at: raw for at, raw in answers.items() if at >= half}
+    assert dict(index.apply(log[half:])) == {
+        offset: raw for offset, raw in answers.items() if offset >= half
+    }
 
 
-def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> None:
+def test_a_restored_index_sends_no_old_answers(volume: Path, tmp_path: Path) -> None:
     """It says that it was restored until it announced from where it answers, over a restart too,
     and sends nothing old."""
     take(volume, tmp_path / "s")
@@ -885,7 +891,7 @@ def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> N
     index.close()
 
 
-def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
+def test_the_manifest_describes_its_snapshot(volume: Path, tmp_path: Path) -> None:
     """Log offset, recipe, plan, digest and every file with size and checksum can be read without
     opening the volume."""
     taken = take(volume, tmp_path / "s")
@@ -899,12 +905,12 @@ def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
         "volume_format"
     )
     assert fields["volume_format"] == layout.VERSION
-    assert {one["name"]: one["bytes"] for one in fields["files"]} == {
+    assert {file["name"]: file["bytes"] for file in fields["files"]} == {
         path.name: path.stat().st_size for path in (tmp_path / "s" / taken.name / VOLUME).iterdir()
     }
 
 
-def test_a_volume_is_not_open_twice(volume: Path) -> None:
+def test_a_volume_that_nobody_has_open_is_not_running(volume: Path) -> None:
     assert not snapshot.is_running(volume)
     assert not snapshot.is_running(volume.parent / "none")
 

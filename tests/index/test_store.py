@@ -1,4 +1,4 @@
-"""One contract, two stores; and what only a directory can suffer."""
+"""The contract of both stores, and the faults of a store in a directory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_store_is_a_sorted_dictionary(opener: Opener) -> None:
         b"c",
         b"\x00\xff",
         b"\xff",
-        *(bytes([one]) for one in range(9)),
+        *(bytes([number]) for number in range(9)),
     ]
     model: dict[bytes, bytes] = {}
     store = opener()
@@ -63,7 +63,7 @@ def test_a_store_is_a_sorted_dictionary(opener: Opener) -> None:
         assert store.get_many(asked) == [model.get(key) for key in asked]
         prefix = chance.choice([b"", b"b", b"bb", b"\xff"])
         assert list(store.scan(prefix)) == sorted(
-            one for one in model.items() if one[0].startswith(prefix)
+            item for item in model.items() if item[0].startswith(prefix)
         )
         next(store.scan(b""), None)
         if model and chance.random() < 0.2:  # one that held data and opens empty is refused
@@ -74,7 +74,7 @@ def test_a_store_is_a_sorted_dictionary(opener: Opener) -> None:
     store.close()
 
 
-def test_a_closed_store_says_so(opener: Opener) -> None:
+def test_a_closed_store_raises(opener: Opener) -> None:
     store = opener()
     store.close()
     for use in (
@@ -87,7 +87,7 @@ def test_a_closed_store_says_so(opener: Opener) -> None:
             use()
 
 
-def test_a_reader_beside_the_writer_sees_one_moment(tmp_path: Path) -> None:
+def test_a_reader_sees_the_state_at_its_opening(tmp_path: Path) -> None:
     """A volume that is being written can be read: as it was when it was opened, and never
     changed."""
     writer = RocksStore(tmp_path)
@@ -105,7 +105,7 @@ def test_a_reader_beside_the_writer_sees_one_moment(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_checkpoint_is_a_copy_that_goes_its_own_way(tmp_path: Path) -> None:
+def test_a_checkpoint_is_an_independent_copy(tmp_path: Path) -> None:
     """The copy holds what was written before it, neither side sees the other's later writes, and a
     copy overwrites nothing."""
     writer = RocksStore(tmp_path / "v")
@@ -218,8 +218,8 @@ def test_a_full_disk_stops_the_store_until_it_is_opened_again(tmp_path: Path) ->
     assert whole == "True True True"
 
 
-def filled(path: Path) -> Path:
-    """Make a volume whose keys lie in files, not only in the write-ahead log."""
+def make_volume(path: Path) -> Path:
+    """Make a volume whose keys are in files, not only in the write-ahead log."""
     options = Options(raw_mode=True)
     database = Rdict(str(path), options)
     for number in range(2000):
@@ -234,7 +234,7 @@ OPENER = (
 )
 
 
-def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
+def test_a_volume_cannot_be_opened_twice(tmp_path: Path) -> None:
     """A volume that this or another process has open is refused, and the sentence says what to
     do."""
     store = RocksStore(tmp_path / "v")
@@ -256,7 +256,7 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "says"),
+    ("name", "make", "message"),
     [
         ("file", lambda path: path.write_text("x"), "not a directory"),
         ("file/below", lambda path: path.parent.write_text("x"), "Could not open"),
@@ -268,19 +268,19 @@ def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
         ("pickled", lambda path: Rdict(str(path)).close(), "raw_mode is False"),
     ],
 )
-def test_what_is_no_volume_is_refused(
-    tmp_path: Path, name: str, make: Callable[[Path], object], says: str
+def test_a_path_that_is_no_volume_is_refused(
+    tmp_path: Path, name: str, make: Callable[[Path], object], message: str
 ) -> None:
     """A file, a path through one, a folder with other files, and a pickling RocksDB are never
     opened or overwritten."""
     make(tmp_path / name)
-    with pytest.raises(StoreError, match=says):
+    with pytest.raises(StoreError, match=message):
         RocksStore(tmp_path / name)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("place", ["/proc/nope", "/proc/nope/below", "/dev/null/below", "x" * 300])
-def test_a_directory_that_cannot_be_is_a_sentence(place: str, read_only: bool) -> None:
+def test_a_directory_that_cannot_be_created_is_reported(place: str, read_only: bool) -> None:
     """Where nothing can be made, or looked into: what, why, and the setting that names another one;
     and 78."""
     with pytest.raises(StoreError) as caught:
@@ -293,7 +293,7 @@ def test_a_directory_that_cannot_be_is_a_sentence(place: str, read_only: bool) -
     )
 
 
-def test_a_fresh_file_system_is_an_empty_volume(tmp_path: Path) -> None:
+def test_a_new_file_system_is_an_empty_volume(tmp_path: Path) -> None:
     """The folder `lost+found` of a new file system does not make a volume foreign."""
     (tmp_path / "lost+found").mkdir()
     RocksStore(tmp_path).close()
@@ -302,7 +302,7 @@ def test_a_fresh_file_system_is_an_empty_volume(tmp_path: Path) -> None:
 def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
     """After one read met damage, reads of sound parts fail too: nobody can say what else is
     gone."""
-    path = filled(tmp_path / "v")
+    path = make_volume(tmp_path / "v")
     flip(next(path.glob("*.sst")), bits=0xFF)
     store = RocksStore(path)
     with pytest.raises(StoreError, match="damaged") as caught:

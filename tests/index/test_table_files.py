@@ -55,7 +55,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class AtOnce(Executor):
-    """Does what it is given at once, in the caller's thread."""
+    """Runs each task at once, in the caller's thread."""
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -64,7 +64,7 @@ class AtOnce(Executor):
 
 
 class Late(Executor):
-    """Does what it is given when it is told to, what was cancelled never."""
+    """Runs its tasks when `work` is called, cancelled ones never."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
@@ -87,22 +87,22 @@ def records_of(seed: int, plan: Plan = PLANS["bands"]) -> list[tuple[int, int, b
 
 
 def chain_of(records: list[tuple[int, int, bytes | None]]) -> tuple[bytes, str]:
-    """Return chain and state digest of an index that keeps nothing beside its volume."""
+    """Return chain and state digest of an index without table files."""
     index = LogIndex(MemoryStore())
     index.apply(records)
     return index.chain, index.state_digest().digest
 
 
-def ended(index: LogIndex, records: list[tuple[int, int, bytes | None]]) -> tuple[bytes, str]:
-    """Apply the rest, and return the same of this index."""
+def apply_rest(index: LogIndex, records: list[tuple[int, int, bytes | None]]) -> tuple[bytes, str]:
+    """Apply the rest, close the index, and return its chain and state digest."""
     index.apply(records[index.applied :])
     found = index.chain, index.state_digest().digest
     index.close()
     return found
 
 
-def tables_written(index: LogIndex) -> None:
-    """Wait until the other thread has written what it was given, and removed what was replaced."""
+def wait_for_tables(index: LogIndex) -> None:
+    """Wait until the other thread has written its tables and removed replaced files."""
     assert index._files is not None
     for writing in list(index._files._writes.values()):
         assert writing.future is not None
@@ -111,7 +111,7 @@ def tables_written(index: LogIndex) -> None:
 
 
 def little_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Budget:
-    """Return a budget with which all that may lie in files lies there."""
+    """Return a budget with which everything that may be in files is there."""
     monkeypatch.setattr(Budget, "free_bytes", lambda self, needed: -1)
     monkeypatch.setattr(Budget, "require", lambda self, needed: None)
     return Budget(3 << 30, folder)
@@ -121,18 +121,22 @@ def files_in_use(index: LogIndex) -> set[int]:
     """Return the files that row numbers of tables are read from, by their numbers on the disk."""
     tables = index._state.neighbours
     finders = [] if tables is None else [tables._tag_finder, tables._tables.finder]
-    return {os.fstat(column.number).st_ino for one in finders for column in one._row_files.values()}
+    return {
+        os.fstat(column.number).st_ino
+        for row_finder in finders
+        for column in row_finder._row_files.values()
+    }
 
 
-def rows_taken(index: LogIndex) -> int:
-    """Return how many rows the files count for."""
+def count_file_rows(index: LogIndex) -> int:
+    """Return the number of rows in the files."""
     assert index._files is not None
     return index._files._groups * GROUP
 
 
 @pytest.mark.parametrize("memory", [None, "little"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_index_opened_from_files_says_what_one_made_anew_says(
+def test_an_index_opened_from_files_answers_like_one_without(
     seed: int, memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opened again and again, with removals, windows, take-downs and changed plans between; and all
@@ -146,7 +150,7 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
         index.apply(records[index.applied : index.applied + chance.choice([1, 7, 30])])
         if chance.random() < 0.4:
             if chance.random() < 0.5:
-                tables_written(index)
+                wait_for_tables(index)
                 index.flush()
             index.close()
             assert not list((tmp_path / "tables").glob("*.part"))
@@ -157,15 +161,15 @@ def test_an_index_opened_from_files_says_what_one_made_anew_says(
             index = LogIndex(MemoryStore(volume), budget, table_folder=tmp_path / "tables")
             assert index.rebuild_reasons == ()
             assert index._files is not None
-            assert rows_taken(index) == rows * GROUP
+            assert count_file_rows(index) == rows * GROUP
             assert len(index._files._named_tables) >= tables  # opening may have written more
 
-    tables_written(index)
+    wait_for_tables(index)
     names = {path.stat().st_ino: path.name for path in (tmp_path / "tables").iterdir()}
-    read_from = [names[one] for one in files_in_use(index)]
+    read_from = [names[inode] for inode in files_in_use(index)]
     assert bool(read_from) == (memory is not None)
     assert all(name.startswith("table-") and not name.endswith(".part") for name in read_from)
-    assert ended(index, records) == chain_of(records)
+    assert apply_rest(index, records) == chain_of(records)
 
 
 @pytest.mark.parametrize("memory", [None, "little"])
@@ -182,10 +186,10 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
     threads: list[Late] = []
 
     def removes_nothing(self: TableFiles) -> None:
-        there = sorted(self.folder.iterdir())
+        files_before = sorted(self.folder.iterdir())
         replaced.setdefault(self, []).extend(self._obsolete_files)
         written(self)
-        assert sorted(self.folder.iterdir()) == there
+        assert sorted(self.folder.iterdir()) == files_before
 
     def files_late(store: Any, folder: Path) -> TableFiles:
         threads.append(Late())
@@ -196,7 +200,7 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
     budget, tables = little_memory(tmp_path, monkeypatch) if memory else None, 0
     for tried in range(
         seed, seed + 400, 4
-    ):  # where nothing is replaced, the next log tells the rest
+    ):  # a log that replaces nothing is followed by another one
         print("seed", tried)
         records, volume, folder = records_of(tried), dict[bytes, bytes](), tmp_path / str(tried)
         index = LogIndex(MemoryStore(volume), budget, table_folder=folder)
@@ -212,7 +216,7 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
                 assert index.rebuild_reasons == ()
             assert index._files is not None
             tables = max(tables, len(index._files._named_tables))
-        assert ended(index, records) == chain_of(records)
+        assert apply_rest(index, records) == chain_of(records)
         threads[-1].work()
         assert not any(path.exists() for path in replaced.get(index._files, ()))
         if tables and any(replaced.values()):
@@ -221,7 +225,7 @@ def test_a_table_that_changes_before_it_is_written_is_not_written(
 
 
 class Dying(MemoryStore):
-    """A store that tells when it is about to write, and when it has written."""
+    """A store that reports a step before and after each write."""
 
     def __init__(self, volume: dict[bytes, bytes], on_step: Callable[[str], None]) -> None:
         super().__init__(volume)
@@ -237,20 +241,20 @@ STEPS = (
     *("before a write", "after a write", "names written", "names withdrawn", "rows wiped"),
     *("table begun", "table written", "table synced", "table renamed"),
 )
-# At these rows may be wiped already of which the volume does not say it yet.
+# At these steps rows may be wiped that the volume does not record as removed yet.
 AHEAD = {"rows wiped", "before a write"}
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_wherever_a_process_dies_the_next_one_says_the_same(
+def test_wherever_a_process_dies_the_next_one_answers_alike(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies on the disk at any step opens, and goes on to the same answers and the same
     state."""
     chance = random.Random(f"{SEED} {step}")
     records = records_of(SEED * 6)  # with changed plans and windows
-    for one in (b"a", b"b", b"c" * 512):
-        records.append((len(records), append_time(len(records)), forget(one)))
+    for name in (b"a", b"b", b"c" * 512):
+        records.append((len(records), append_time(len(records)), forget(name)))
     volume: dict[bytes, bytes] = {}
     left: list[tuple[dict[bytes, bytes], Path]] = []
 
@@ -269,7 +273,7 @@ def test_wherever_a_process_dies_the_next_one_says_the_same(
         if chance.random() < 0.2:
             index.close()
             index = LogIndex(Dying(volume, on_step), table_folder=tmp_path / "tables")
-    wanted = ended(index, records)
+    wanted = apply_rest(index, records)
     assert wanted == chain_of(records)
     monkeypatch.undo()
     make_small(monkeypatch)
@@ -278,9 +282,10 @@ def test_wherever_a_process_dies_the_next_one_says_the_same(
     for stored, folder in left:
         opened = LogIndex(MemoryStore(stored), table_folder=folder)
         assert all(
-            step in AHEAD and one.startswith("rows from number ") for one in opened.rebuild_reasons
+            step in AHEAD and reason.startswith("rows from number ")
+            for reason in opened.rebuild_reasons
         )
-        assert ended(opened, records) == wanted
+        assert apply_rest(opened, records) == wanted
 
 
 def flip(path: Path, chance: random.Random) -> None:
@@ -294,7 +299,7 @@ def cut(path: Path, chance: random.Random) -> None:
 
 
 def tear(path: Path, chance: random.Random) -> None:
-    """Have zeros where the end of a file was, as a machine's end leaves them."""
+    """Replace the end of a file by zeros, as a crashed machine may leave it."""
     size = path.stat().st_size
     kept = chance.randrange(size)
     os.truncate(path, kept)
@@ -306,7 +311,7 @@ def lose(path: Path, _: random.Random) -> None:
 
 
 def swap(path: Path, chance: random.Random) -> None:
-    """Have another file in its place: one of the same kind, or of another generation."""
+    """Overwrite a file with another one, if possible one of its kind."""
     others = [
         one
         for one in sorted(path.parent.iterdir())
@@ -317,19 +322,19 @@ def swap(path: Path, chance: random.Random) -> None:
 
 
 def shut(path: Path, _: random.Random) -> None:
-    """Have a directory where the file was: it cannot be read, whoever asks."""
+    """Replace a file by a directory, which cannot be read as a file."""
     path.unlink()
     path.mkdir()
 
 
 def failing(write: Callable[..., Any], share: float, chance: random.Random) -> Callable[..., Any]:
-    """Return a write that fails at times as on a full disk, half done."""
+    """Return a write that sometimes fails half done, as on a full disk."""
 
-    def write_at_times(file: int, piece: Any, *at: int) -> Any:
+    def write_at_times(file: int, piece: Any, *offset: int) -> Any:
         if chance.random() < share:
-            write(file, piece[: len(piece) // 2], *at)
+            write(file, piece[: len(piece) // 2], *offset)
             raise OSError(28, "No space left on device")
-        return write(file, piece, *at)
+        return write(file, piece, *offset)
 
     return write_at_times
 
@@ -338,7 +343,7 @@ def failing(write: Callable[..., Any], share: float, chance: random.Random) -> C
 def whole(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[dict[bytes, bytes], Path, list[Any], tuple[bytes, str]]:
-    """A volume, the files beside it, its log, and what an index says at the end of this."""
+    """A volume, its table files, its log, and chain and state digest at the end of the log."""
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
         folder = tmp_path_factory.mktemp("whole")
@@ -371,7 +376,7 @@ FILES = [*COLUMNS, "first table", "last table", "all tables", "all"]
 @pytest.mark.parametrize(
     ("name", "damage"), [*product(FILES, [flip, cut, tear, lose, swap]), ("all tables", shut)]
 )
-def test_damage_to_a_file_is_made_anew_from_the_volume(
+def test_a_damaged_file_is_rebuilt_from_the_volume(
     name: str, damage: Callable[[Path, random.Random], None], whole: Any, tmp_path: Path
 ) -> None:
     """What is flipped, cut, torn, lost or another file is noticed where it counts, and changes no
@@ -380,26 +385,30 @@ def test_damage_to_a_file_is_made_anew_from_the_volume(
     noticed, number = 0, 0
     while number < 3 or (
         not noticed and number < 30
-    ):  # the last rows, made anew anyway, do not count
+    ):  # damage to the last rows is not noticed: they are rebuilt anyway
         chance = random.Random(f"{SEED} {name} {damage.__name__} {number}")
-        own = tmp_path / str(number)
-        shutil.copytree(folder, own)
+        copied_folder = tmp_path / str(number)
+        shutil.copytree(folder, copied_folder)
         named = sorted(
             layout.number_of(key) for key in volume if key[:1] == layout.PREFIX_FILE_TABLE
         )
         tables = {"first table": f"table-{named[0]}.*", "last table": f"table-{named[-1]}.*"}
         pattern = {"all": "*", "all tables": "table-*", **tables}.get(name, f"{name}*")
-        before = {path.name: path.read_bytes() for path in own.glob(pattern) if path.stat().st_size}
+        before = {
+            path.name: path.read_bytes()
+            for path in copied_folder.glob(pattern)
+            if path.stat().st_size
+        }
         assert before
         for found in before:
-            damage(own / found, chance)
-        index = LogIndex(MemoryStore(dict(volume)), table_folder=own)
+            damage(copied_folder / found, chance)
+        index = LogIndex(MemoryStore(dict(volume)), table_folder=copied_folder)
         noticed += len(index.rebuild_reasons)
         assert all(
-            one.startswith(("the digest of the rows from number ", "table-"))
-            for one in index.rebuild_reasons
+            reason.startswith(("the digest of the rows from number ", "table-"))
+            for reason in index.rebuild_reasons
         )
-        assert ended(index, records) == wanted
+        assert apply_rest(index, records) == wanted
         number += 1
     assert noticed > 0
 
@@ -468,8 +477,8 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
                     damage(chance.choice(files), chance)
                 patch.setattr(index_module, "TableFiles", partial(TableFiles, thread=AtOnce()))
                 opened = LogIndex(MemoryStore(stored), budget, table_folder=found)
-                told = f"TEST_SEED={SEED}, fault {counts.total()}: {step}, {damage and damage.__name__}, {memory}, {disk}"
-                assert ended(opened, records) == wanted, told
+                description = f"TEST_SEED={SEED}, fault {counts.total()}: {step}, {damage and damage.__name__}, {memory}, {disk}"
+                assert apply_rest(opened, records) == wanted, description
         shutil.rmtree(folder)
         counts[
             step if left else "nothing", damage.__name__ if damage else "whole", memory, disk
@@ -479,14 +488,14 @@ def test_a_death_and_damage_at_once_change_no_verdict(tmp_path: Path) -> None:
 
 
 def replace(path: Path, _: random.Random) -> None:
-    """Have another file of this name."""
+    """Replace a file by another one of the same name."""
     other = path.with_name("other")
     other.write_bytes(bytes(path.stat().st_size))
     other.rename(path)
 
 
 @pytest.mark.parametrize("damage", [lose, replace, cut])
-def test_row_numbers_are_read_in_the_files_that_keep_them(
+def test_row_numbers_are_read_from_the_open_files(
     damage: Callable[[Path, random.Random], None],
     whole: Any,
     tmp_path: Path,
@@ -511,12 +520,12 @@ def test_row_numbers_are_read_in_the_files_that_keep_them(
         index = LogIndex(MemoryStore(stored), budget, table_folder=tmp_path / "own")
         assert index.rebuild_reasons
 
-    assert ended(index, records) == wanted
+    assert apply_rest(index, records) == wanted
 
 
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
 @pytest.mark.parametrize("same", [True, False])
-def test_files_that_are_links_are_made_anew_and_what_they_lead_to_stays(
+def test_links_are_replaced_by_files_and_their_targets_stay(
     whole: Any, tmp_path: Path, link: Callable[[Path, Path], None], same: bool
 ) -> None:
     """All of one foreign file, or each of a copy of what it was: no verdict changes, and the next
@@ -532,7 +541,7 @@ def test_files_that_are_links_are_made_anew_and_what_they_lead_to_stays(
         link(path, foreign / (path.name if same else "other"))
     index = LogIndex(MemoryStore(stored), table_folder=own)
     assert index.rebuild_reasons
-    assert ended(index, records) == wanted
+    assert apply_rest(index, records) == wanted
     assert {path.name: path.read_bytes() for path in foreign.iterdir()} == before
     assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in own.iterdir())
     assert LogIndex(MemoryStore(stored), table_folder=own).rebuild_reasons == ()
@@ -540,10 +549,10 @@ def test_files_that_are_links_are_made_anew_and_what_they_lead_to_stays(
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_what_is_no_file_is_named_with_what_may_be_deleted(
+def test_a_folder_or_pipe_in_place_of_a_column_is_reported(
     whole: Any, tmp_path: Path, make: Callable[[Path], None], name: str
 ) -> None:
-    """A folder or a pipe in the place of a column is none of ours to remove; nothing waits for it."""
+    """The index does not remove a folder or a pipe in place of a column, nor wait for it."""
     volume, folder, _, _ = whole
     shutil.copytree(folder, tmp_path / "tables")
     (tmp_path / "tables" / name).unlink()
@@ -554,18 +563,18 @@ def test_what_is_no_file_is_named_with_what_may_be_deleted(
         LogIndex(MemoryStore(dict(volume)), table_folder=tmp_path / "tables")
 
 
-def test_a_pipe_in_the_place_of_a_table_is_passed_over(whole: Any, tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_table_is_ignored(whole: Any, tmp_path: Path) -> None:
     volume, folder, records, wanted = whole
     shutil.copytree(folder, tmp_path / "tables")
     for path in (tmp_path / "tables").glob("table-*"):
         path.unlink()
         os.mkfifo(path)
     index = LogIndex(MemoryStore(dict(volume)), table_folder=tmp_path / "tables")
-    assert all("is not a regular file" in one for one in index.rebuild_reasons)
-    assert ended(index, records) == wanted
+    assert all("is not a regular file" in reason for reason in index.rebuild_reasons)
+    assert apply_rest(index, records) == wanted
 
 
-def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:
+def test_rebuilt_rows_and_tables_are_written_again(whole: Any, tmp_path: Path) -> None:
     """After damage the next opening is as quick as any, and finds nothing that does not fit."""
     volume, folder, records, wanted = whole
     stored, chance = dict(volume), random.Random(SEED)
@@ -579,11 +588,11 @@ def test_what_was_made_anew_is_kept_again(whole: Any, tmp_path: Path) -> None:
     index = LogIndex(MemoryStore(stored), table_folder=tmp_path / "tables")
 
     assert index.rebuild_reasons == ()
-    assert rows_taken(index) > 5 * GROUP
-    assert ended(index, records) == wanted
+    assert count_file_rows(index) > 5 * GROUP
+    assert apply_rest(index, records) == wanted
 
 
-def test_a_removed_row_that_is_another_row_after_damage_is_not_removed(tmp_path: Path) -> None:
+def test_a_removal_is_not_applied_to_another_row_after_damage(tmp_path: Path) -> None:
     """The rows from the damage on are laid out again without the removed ones."""
     chance = random.Random(SEED)
     docs = [
@@ -603,7 +612,7 @@ def test_a_removed_row_that_is_another_row_after_damage_is_not_removed(tmp_path:
     index.close()
     index = LogIndex(MemoryStore(volume), table_folder=tmp_path)
 
-    assert (index.rebuild_reasons, rows_taken(index)) == ((), 4 * GROUP)
+    assert (index.rebuild_reasons, count_file_rows(index)) == ((), 4 * GROUP)
     index.close()
 
 
@@ -623,11 +632,11 @@ def test_rows_that_an_index_without_the_files_removed_are_noticed(
     index.close()
     index = LogIndex(MemoryStore(stored), table_folder=tmp_path / "tables")
 
-    assert any("live entries" in one for one in index.rebuild_reasons)
-    assert ended(index, records) == wanted
+    assert any("live entries" in reason for reason in index.rebuild_reasons)
+    assert apply_rest(index, records) == wanted
 
 
-def test_files_of_another_version_are_made_anew(whole: Any, tmp_path: Path) -> None:
+def test_files_of_another_version_are_rebuilt(whole: Any, tmp_path: Path) -> None:
     """Another format of these files, newer or older, is not looked into."""
     volume, folder, records, wanted = whole
     stored = dict(volume)
@@ -638,10 +647,10 @@ def test_files_of_another_version_are_made_anew(whole: Any, tmp_path: Path) -> N
     assert index.rebuild_reasons == (
         "rows and tables were written by another version of the program",
     )
-    assert ended(index, records) == wanted
+    assert apply_rest(index, records) == wanted
 
 
-def test_a_disk_without_room_for_a_table_stops_nothing(
+def test_a_full_disk_does_not_end_an_index_that_writes_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables that cannot be written are counted, leave nothing on the disk, and are made anew at
@@ -662,10 +671,10 @@ def test_a_disk_without_room_for_a_table_stops_nothing(
         assert index.rebuild_reasons == ()
 
     assert unwritten > 0
-    assert ended(index, records) == chain_of(records)
+    assert apply_rest(index, records) == chain_of(records)
 
 
-def test_a_disk_without_room_for_rows_ends_the_step(
+def test_a_full_disk_ends_an_index_that_writes_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that cannot be written end the index, as the volume itself would; opened again it goes
@@ -673,7 +682,7 @@ def test_a_disk_without_room_for_rows_ends_the_step(
     real, full = os.pwrite, failing(os.pwrite, 0.01, random.Random(SEED))
     records = records_of(13)
     volume: dict[bytes, bytes] = {}
-    ends: list[str] = []
+    messages: list[str] = []
     while True:
         monkeypatch.setattr(os, "pwrite", real)
         index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
@@ -683,14 +692,14 @@ def test_a_disk_without_room_for_rows_ends_the_step(
                 index.apply(records[index.applied : index.applied + 30])
             break
         except StoreError as error:
-            ends.append(str(error))
+            messages.append(str(error))
 
-    assert ends
-    assert all("Free space on the disk" in one for one in ends)
-    assert ended(index, records) == chain_of(records)
+    assert messages
+    assert all("Free space on the disk" in message for message in messages)
+    assert apply_rest(index, records) == chain_of(records)
 
 
-def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
+def test_forgotten_documents_are_in_no_file(tmp_path: Path) -> None:
     """Nothing of a text that was taken down is left in the rows: no print, no sketch, no tag; and
     they still count."""
     chance = random.Random(SEED)
@@ -716,7 +725,7 @@ def test_what_is_forgotten_is_in_no_file(tmp_path: Path) -> None:
 
     index = LogIndex(MemoryStore(volume), table_folder=tmp_path / "tables")
     assert index.rebuild_reasons == ()
-    assert rows_taken(index) == 5 * GROUP
+    assert count_file_rows(index) == 5 * GROUP
     index.close()
     for path in (tmp_path / "tables").iterdir():
         raw = path.read_bytes()
@@ -732,14 +741,14 @@ def test_a_snapshot_is_complete_without_the_files(tmp_path: Path) -> None:
     index.bind("log")
     index.apply(records[:110])
     index.flush()
-    assert rows_taken(index)
+    assert count_file_rows(index)
     index.close()
     take(tmp_path / "volume", tmp_path / "snapshot")
     restore(tmp_path / "snapshot", tmp_path / "new", log="log")
     for name in ("volume", "new"):
         index = LogIndex(RocksStore(tmp_path / name), table_folder=tmp_path / name / "tables")
         assert index.rebuild_reasons == ()
-        assert ended(index, records) == chain_of(records)
+        assert apply_rest(index, records) == chain_of(records)
 
 
 def test_the_bytes_of_files_are_those_of_their_format(
@@ -778,9 +787,9 @@ def test_the_bytes_of_files_are_those_of_their_format(
         layout.PREFIX_FILE_TABLE,
         layout.PREFIX_REMOVED,
     )
-    said = {key.hex(): value.hex() for key, value in sorted(volume.items()) if key[:1] in kinds}
-    assert len({key[:2] for key in said}) == len(kinds)
+    stored = {key.hex(): value.hex() for key, value in sorted(volume.items()) if key[:1] in kinds}
+    assert len({key[:2] for key in stored}) == len(kinds)
 
-    found = {"format": table_files.FORMAT, "said": said}
+    found = {"format": table_files.FORMAT, "said": stored}
 
     assert found == json.loads(GOLDEN.read_text("utf-8"))

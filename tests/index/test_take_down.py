@@ -24,7 +24,16 @@ from stream_dedup.index.storage.layout import (
     PREFIX_PAGE,
 )
 from stream_dedup.index.storage.memory import MemoryStore
-from tests.index.logs import APPEND_MS, Doc, batch, control, declare, forget, judged, retract
+from tests.index.logs import (
+    APPEND_MS,
+    Doc,
+    batch,
+    control,
+    declare,
+    forget,
+    read_judgements,
+    retract,
+)
 
 SEED = int(os.environ["TEST_SEED"])
 ENTRIES = 13_000
@@ -63,7 +72,7 @@ def docs() -> list[Doc]:
 
 @pytest.fixture(scope="module")
 def written(docs: list[Doc]) -> tuple[dict[bytes, bytes], int]:
-    """A volume with all of them, and the next log offset."""
+    """A volume with all documents, and the next log offset."""
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     index.bind("cluster/0123")
@@ -82,14 +91,14 @@ def kept(index: LogIndex, docs: Sequence[Doc]) -> list[int]:
     for number, doc in enumerate(docs):
         limbs = [doc.print & (2**64 - 1), doc.print >> 64]
         if any(
-            one.text_digest == doc.digest
-            for _, one in index.similar(limbs, doc.digest, doc.features).found
+            entry.text_digest == doc.digest
+            for _, entry in index.similar(limbs, doc.digest, doc.features).found
         ):
             found.append(number)
     return found
 
 
-def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
+def test_a_take_down_removes_exactly_the_documents_of_its_ids(
     written: tuple[dict[bytes, bytes], int], docs: list[Doc]
 ) -> None:
     """Ids that occur often, once, only in the last page or nowhere, some retracted before; also
@@ -102,7 +111,10 @@ def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
         for _ in range(2):
             gone = chance.sample(sorted(left), 3)
             index.apply(
-                [(offset + at, APPEND_MS, retract(docs[number])) for at, number in enumerate(gone)]
+                [
+                    (offset + place, APPEND_MS, retract(docs[number]))
+                    for place, number in enumerate(gone)
+                ]
             )
             offset += len(gone)
             left -= set(gone)
@@ -120,21 +132,21 @@ def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
             assert index.statistics()["evicted_forget"] - before == len(expected)
         index.close()
         blobs = b"".join(value for key, value in volume.items() if key.startswith(PREFIX_PAGE))
-        assert not any(one + b"h" in blobs for one in ids if one != b"nowhere"), (
+        assert not any(name + b"h" in blobs for name in ids if name != b"nowhere"), (
             "an id is left in a page"
         )
     index = LogIndex(MemoryStore(volume))
     sample = sorted(chance.sample(range(ENTRIES), 500))
 
-    assert [sample[at] for at in kept(index, [docs[number] for number in sample])] == [
-        one for one in sample if one in left
+    assert [sample[place] for place in kept(index, [docs[number] for number in sample])] == [
+        number for number in sample if number in left
     ]
 
 
-def test_a_take_down_reads_the_pages_of_its_ids_and_beats(
+def test_a_take_down_reads_only_the_pages_of_its_ids_and_beats(
     written: tuple[dict[bytes, bytes], int], docs: list[Doc]
 ) -> None:
-    """However many entries there are: for ten ids some ten pages, and a sign of life."""
+    """For ten ids it reads some ten pages, however many entries there are."""
     volume, offset = dict(written[0]), written[1]
     beats: list[None] = []
     store = Counting(volume)
@@ -232,7 +244,7 @@ def costs(records: int) -> list[int]:
     return [instructions(lambda docs=docs: filled.apply(retract(*docs))) for docs in gone]  # type: ignore[misc]
 
 
-def test_a_retraction_costs_the_same_whatever_is_kept() -> None:
+def test_the_cost_of_a_retraction_does_not_grow_with_the_index() -> None:
     few, many = costs(6), costs(60)
     assert all(count > 0 for count in few)
     assert [
@@ -240,7 +252,7 @@ def test_a_retraction_costs_the_same_whatever_is_kept() -> None:
     ] == []
 
 
-def test_what_was_noted_goes_with_its_records() -> None:
+def test_positions_are_dropped_with_their_records() -> None:
     """What tells which records name a representative does not outlive them."""
     filled = Filled(8)
     filled.apply(retract(filled.kept[0][0]))
@@ -260,7 +272,7 @@ def test_what_was_noted_goes_with_its_records() -> None:
     )
 
 
-# What text an id had last: what is written of it goes with the entry, and is found in one step
+# The last text of an id is removed with its entry, and found in one step
 
 
 def ids_written(volume: dict[bytes, bytes]) -> set[int]:
@@ -268,13 +280,17 @@ def ids_written(volume: dict[bytes, bytes]) -> set[int]:
 
 
 @pytest.mark.parametrize("how", ["retract", "forget", "window"])
-def test_what_an_id_had_last_goes_with_its_entry(how: str) -> None:
-    """A volume that runs for years holds of it what it needs for the entries that stand."""
+def test_the_last_text_of_an_id_is_removed_with_its_entry(how: str) -> None:
+    """A volume contains last texts only for ids of live entries."""
     chance = random.Random(5)
     prints = [chance.getrandbits(128) for _ in range(4)]
-    kept = [Doc(0, at, at, bytes([at] * 16), prints[at], id=b"%d" % (at % 2)) for at in range(4)]
+    kept = [
+        Doc(0, number, number, bytes([number] * 16), prints[number], id=b"%d" % (number % 2))
+        for number in range(4)
+    ]
     again = [
-        Doc(0, 10 + at, at, bytes([at] * 16), prints[at], id=b"%d" % (at % 2)) for at in (0, 1)
+        Doc(0, 10 + number, number, bytes([number] * 16), prints[number], id=b"%d" % (number % 2))
+        for number in (0, 1)
     ]
     end = {
         "retract": [retract(kept[3])],
@@ -287,17 +303,19 @@ def test_what_an_id_had_last_goes_with_its_entry(how: str) -> None:
     index.apply([(offset, 0, record) for offset, record in enumerate(log)])
     assert ids_written(volume) == {2, 3}
     late = [] if how != "window" else [control("plan")] * 2000
-    index.apply([(len(log) + at, at * 1000, record) for at, record in enumerate([*end, *late])])
+    index.apply(
+        [(len(log) + number, number * 1000, record) for number, record in enumerate([*end, *late])]
+    )
 
     assert ids_written(volume) == (set() if how == "window" else {2})
 
 
-def test_the_latest_of_an_id_is_found_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many have the id: where records are keyed by host, thousands do."""
+def test_the_latest_text_of_an_id_is_found_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where records are keyed by host, thousands of entries have one id."""
     chance = random.Random(6)
     docs = [
-        Doc(0, at, at, chance.randbytes(16), chance.getrandbits(128), id=b"a.example")
-        for at in range(3000)
+        Doc(0, number, number, chance.randbytes(16), chance.getrandbits(128), id=b"a.example")
+        for number in range(3000)
     ]
     index = LogIndex(MemoryStore())
     records = [
@@ -322,7 +340,12 @@ def test_the_latest_of_an_id_is_found_in_one_step(monkeypatch: pytest.MonkeyPatc
     ]
     ((_, raw),) = index.apply([(len(records), 0, batch(asked))])
 
-    assert [one.reason.label for one in judged(raw)] == ["unchanged", "returned", "new", "returned"]
+    assert [judgement.reason.label for judgement in read_judgements(raw)] == [
+        "unchanged",
+        "returned",
+        "new",
+        "returned",
+    ]
     assert looked_at == []
     index.apply(
         [

@@ -30,7 +30,7 @@ NEEDED = (
     "stream_dedup/index/storage/store.py",
     "tests/index/logs.py",
 )
-# Packages that older builds call otherwise.
+# Packages that have other names in older builds.
 FORMER = {
     "stream_dedup/domain/": "stream_dedup/ground/",
     "stream_dedup/index/storage/": "stream_dedup/index/volume/",
@@ -52,14 +52,15 @@ for line in sys.stdin:
     try:
         if order["do"] == "log":
             records = RandomLog(order["seed"], PLANS["classic"]).records(order["count"])
-            answer = [None if one is None else one.hex() for one in records]
+            answer = [None if raw is None else raw.hex() for raw in records]
         else:
             store = RocksStore(volume_in(Path(order["folder"])))
             try:
                 index = LogIndex(store)
                 index.bind("log")
-                values = [None if one is None else bytes.fromhex(one) for one in order["records"]]
-                found = index.apply([(at, order["ms"], values[at]) for at in range(index.applied, len(values))])
+                values = [None if raw is None else bytes.fromhex(raw) for raw in order["records"]]
+                offsets = range(index.applied, len(values))
+                found = index.apply([(offset, order["ms"], values[offset]) for offset in offsets])
                 answer = [[offset, raw.hex()] for offset, raw in found]
             finally:
                 store.close()
@@ -70,7 +71,7 @@ for line in sys.stdin:
 
 
 def formerly(path: str) -> str:
-    """Return how older builds call a path."""
+    """Return a path under its name in older builds."""
     for name, former in FORMER.items():
         path = path.replace(name, former)
     return path
@@ -137,7 +138,7 @@ def formats(commit: str) -> dict[str, str]:
 
 
 def oldest() -> str:
-    """Return the oldest commit whose formats are all still as it wrote them."""
+    """Return the oldest commit whose formats are all unchanged today."""
     found = git("rev-list", "HEAD", "--", "stream_dedup", GOLDEN)
     commits = [] if found is None else found.decode().split()
     today = formats("HEAD")

@@ -44,7 +44,7 @@ def small_log() -> list[bytes | None]:
     ]
 
 
-def applied(
+def apply_log(
     records: Sequence[bytes | None], store: MemoryStore | RocksStore, sizes: int = 3
 ) -> LogIndex:
     index = LogIndex(store)
@@ -57,80 +57,82 @@ def applied(
 def test_the_digest_is_frozen() -> None:
     """Two versions of the program that call one state by two digests would take replicas for
     diverged."""
-    found = state_digest(MemoryStore(volume_of(small_log())))
+    found = state_digest(MemoryStore(build_volume(small_log())))
 
     assert (found.log_offset, found.digest[:16]) == (6, FROZEN)
 
 
-def volume_of(records: Sequence[bytes | None]) -> dict[bytes, bytes]:
+def build_volume(records: Sequence[bytes | None]) -> dict[bytes, bytes]:
     volume: dict[bytes, bytes] = {}
-    applied(records, MemoryStore(volume))
+    apply_log(records, MemoryStore(volume))
     return volume
 
 
-def test_it_does_not_depend_on_layout_groups_or_answers(tmp_path: Path) -> None:
+def test_the_digest_does_not_depend_on_layout_groups_or_answers(tmp_path: Path) -> None:
     """Steps of other sizes, another store, compaction, answers delivered or not, reopening: the
     same state, one digest."""
     records = RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(120)
-    one = applied(records, MemoryStore(), sizes=1)
-    other = applied(records, RocksStore(tmp_path / "v"), sizes=17)
-    other.answered(60)
-    other.flush()
-    expected = one.state_digest()
+    in_memory = apply_log(records, MemoryStore(), sizes=1)
+    on_disk = apply_log(records, RocksStore(tmp_path / "v"), sizes=17)
+    on_disk.answered(60)
+    on_disk.flush()
+    expected = in_memory.state_digest()
 
-    assert other.state_digest() == expected
+    assert on_disk.state_digest() == expected
     assert expected.log_offset == 120
-    other.close()
-    beside = RocksStore(tmp_path / "v", read_only=True)
-    assert state_digest(beside) == expected
-    beside.close()
+    on_disk.close()
+    reader = RocksStore(tmp_path / "v", read_only=True)
+    assert state_digest(reader) == expected
+    reader.close()
 
 
-def test_each_record_moves_it() -> None:
+def test_each_record_changes_the_digest() -> None:
     """Every batch, control record and malformed record leaves another state behind."""
     records = small_log()
     digests = [
-        state_digest(MemoryStore(volume_of(records[:end]))).digest
+        state_digest(MemoryStore(build_volume(records[:end]))).digest
         for end in range(len(records) + 1)
     ]
 
     assert len(set(digests)) == len(digests)
 
 
-def one_entry_changed(volume: dict[bytes, bytes], at: int) -> dict[bytes, bytes]:
+def change_entry_byte(volume: dict[bytes, bytes], position: int) -> dict[bytes, bytes]:
     key = layout.page_key(0)
     raw = bytearray(volume[key])
-    raw[at] ^= 1
+    raw[position] ^= 1
     return {**volume, key: bytes(raw)}
 
 
-def test_a_changed_byte_of_an_entry_moves_it() -> None:
-    volume = volume_of(small_log())
+def test_a_changed_byte_of_an_entry_changes_the_digest() -> None:
+    volume = build_volume(small_log())
     expected = state_digest(MemoryStore(volume))
     page = volume[layout.page_key(0)]
     tried = {
-        at for field in layout.row_type(2).names or () for at in bytes_in_page(page, 9, field)
+        position
+        for field in layout.row_type(2).names or ()
+        for position in bytes_in_page(page, 9, field)
     }  # entry 9: live
-    changed = {at for at in tried if moves(volume, at, expected)}
+    changed = {position for position in tried if changes_digest(volume, position, expected)}
 
     assert len(changed) == layout.row_type(2).itemsize
     assert changed == tried
-    assert moves(volume, len(volume[layout.page_key(0)]) - 1, expected)
+    assert changes_digest(volume, len(volume[layout.page_key(0)]) - 1, expected)
 
 
-def moves(volume: dict[bytes, bytes], at: int, expected: object) -> bool:
+def changes_digest(volume: dict[bytes, bytes], position: int, expected: object) -> bool:
     try:
-        return state_digest(MemoryStore(one_entry_changed(volume, at))) != expected
+        return state_digest(MemoryStore(change_entry_byte(volume, position))) != expected
     except StoreError:
         return True
 
 
-def test_what_a_removed_entry_was_does_not_count() -> None:
+def test_the_row_of_a_removed_entry_does_not_change_the_digest() -> None:
     """The row of a retracted representative is no state: a layout may drop it."""
-    volume = volume_of(small_log())
+    volume = build_volume(small_log())
     gone = bytes_in_page(volume[layout.page_key(0)], 6, "print")  # entry 6 was retracted
 
-    assert state_digest(MemoryStore(one_entry_changed(volume, gone[5]))) == state_digest(
+    assert state_digest(MemoryStore(change_entry_byte(volume, gone[5]))) == state_digest(
         MemoryStore(volume)
     )
 
@@ -139,21 +141,20 @@ def test_what_a_removed_entry_was_does_not_count() -> None:
     "key", [layout.KEY_META, layout.page_key(0), layout.source_key(1), layout.watermark_key(0)]
 )
 def test_a_missing_part_is_an_error(key: bytes) -> None:
-    """Nothing that is gone makes a smaller state with a digest of its own."""
-    volume = volume_of(small_log())
+    volume = build_volume(small_log())
     del volume[key]
     with pytest.raises(StoreError):
         state_digest(MemoryStore(volume))
 
 
-def test_similar_finds_by_digest_and_within_reach() -> None:
+def test_similar_finds_equal_and_near_texts() -> None:
     base = 3**70
     docs = [
         Doc(0, 0, 1, b"a" * 16, base, id=b"first"),
         Doc(0, 1, 2, b"b" * 16, base ^ (2**40 - 2**20), id=b"near 20"),
         Doc(0, 2, 3, b"c" * 16, 0, features=1, id=b"short"),
     ]
-    index = applied([declare(Plan(128, 8, 1, 19)), batch(docs)], MemoryStore())
+    index = apply_log([declare(Plan(128, 8, 1, 19)), batch(docs)], MemoryStore())
     limbs = [base & (2**64 - 1), base >> 64]
     found = index.similar(limbs, b"b" * 16, 50)
 

@@ -1,4 +1,4 @@
-"""The window: expiry by log time, equal to a plain scan, in a size that stays what it is."""
+"""The window: expiry by log time, equal to a plain scan, and a bounded size."""
 
 from __future__ import annotations
 
@@ -21,8 +21,18 @@ from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer, Rejected
 from stream_dedup.log.controls import Window
 from stream_dedup.log.records import Batch
-from tests.index.held import folded, held
-from tests.index.logs import Doc, RandomLog, batch, control, declare, forget, judged, number, read
+from tests.index.logs import (
+    Doc,
+    RandomLog,
+    batch,
+    control,
+    declare,
+    forget,
+    number,
+    read,
+    read_judgements,
+)
+from tests.index.stored_copies import read_copies, read_fold_copies
 from tests.tiers import few
 
 SEEDS = [*range(6), int(os.environ["TEST_SEED"])]
@@ -31,7 +41,7 @@ BLOCKS = PLANS["blocks"]
 
 @pytest.mark.parametrize("seed", few(SEEDS))
 @pytest.mark.parametrize("kind", [*PLANS, "128:4:0:28~16:65%:3"])
-def test_verdicts_and_copies_equal_a_plain_scan_over_what_stands(kind: str, seed: int) -> None:
+def test_verdicts_and_copies_equal_a_plain_scan(kind: str, seed: int) -> None:
     """With windows and plans that change, seeds, releases and take-downs, opened anew between any
     two records or not at all."""
     print(f"seed {seed}")
@@ -59,7 +69,7 @@ def test_verdicts_and_copies_equal_a_plain_scan_over_what_stands(kind: str, seed
             assert (got.log_offset, got.judgements) == (offset, expected), offset
 
     assert whole.apply(number(log)) == given
-    assert held(volume) == folded(plain)
+    assert read_copies(volume) == read_fold_copies(plain)
     figures = whole.statistics()
     assert figures["representatives_full"] + figures["representatives_digest_only"] == len(
         plain._by_position
@@ -98,7 +108,7 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
     refreshed for ever."""
     monkeypatch.setattr(
         neighbours, "_ACTIVE_MIN", 500
-    )  # rows are laid out anew after hundreds, not tens of thousands
+    )  # rows are rebuilt after hundreds, not tens of thousands
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     index.apply(
@@ -108,8 +118,8 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
     sizes = []
     for step in range(1, 81):  # each a second of log time, a slice of the window
         copies = [
-            Doc(1, step * 50 + n, 0, one.digest, one.print, id=one.id)
-            for n, one in enumerate(regulars)
+            Doc(1, step * 50 + n, 0, regular.digest, regular.print, id=regular.id)
+            for n, regular in enumerate(regulars)
         ]
         batches = [documents(step, 200), copies]
         for n, docs in enumerate(batches):
@@ -130,13 +140,13 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
     assert 16 * 200 < last[0] < 18 * 200 + 200
     for early, late in zip(second, last, strict=True):
         assert late <= 1.1 * early, (second, last)
-    of = judged(
+    of = read_judgements(
         index.apply([(index.applied, 80_000, batch([replace(regulars[0], partition=2)]))])[0][1]
     )[0].of
     assert of is not None
     assert (
         of.position.offset == 50
-    ) is refresh  # kept by what names it since the first step, or new again since
+    ) is refresh  # refreshed by its copies since the first step, or expired and new again
 
 
 def test_forgetting_leaves_no_trace_in_the_volume() -> None:
@@ -145,7 +155,7 @@ def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     name = b"https://secret.example/page"
-    docs = [replace(one, id=name) if one.offset % 7 == 0 else one for one in documents(0, 150)]
+    docs = [replace(doc, id=name) if doc.offset % 7 == 0 else doc for doc in documents(0, 150)]
     copies = [Doc(1, n, n, docs[n].digest, docs[n].print, id=b"copy") for n in range(150)]
     index.apply([(0, 0, declare(BLOCKS)), (1, 0, batch(docs)), (2, 0, batch(copies))])
     index.answered(3)
@@ -161,7 +171,7 @@ def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     assert again.statistics()["removed"] == 22
 
 
-def test_log_time_is_the_running_maximum_and_takes_a_slice_at_most() -> None:
+def test_log_time_is_a_running_maximum_with_steps_of_at_most_a_slice() -> None:
     """The first record sets it; earlier times do not move it, later ones by one slice a record."""
     generations = Generations()
     window = Window(16_000)
@@ -173,7 +183,7 @@ def test_log_time_is_the_running_maximum_and_takes_a_slice_at_most() -> None:
     assert times == [5_000, 5_000, 5_500, 6_500, 7_500, 7_500, 8_500]
 
 
-def test_generations_lead_back_and_damage_is_told() -> None:
+def test_generations_round_trip_and_damage_is_reported() -> None:
     """What is stored opens to the same; a cut or missing value is damage."""
     writes = Writes()
     generations = Generations()
@@ -237,6 +247,6 @@ def test_a_declared_window_is_in_force_and_stays_so() -> None:
         {"length_ms": 5e3, "refresh": False},
     ],
 )
-def test_what_makes_no_window_is_refused(fields: object) -> None:
+def test_invalid_window_fields_are_refused(fields: object) -> None:
     with pytest.raises(ConfigurationError, match=r"window"):
         Window.from_fields(fields)

@@ -1,1 +1,1 @@
-"""Tests of the room `stream_dedup/indexer`."""
+"""Tests of the package `stream_dedup/indexer`."""

@@ -32,24 +32,24 @@ DOCS = [
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[LogIndex]:
-    one = LogIndex(RocksStore(tmp_path / "volume"))
-    one.bind("cluster/0123")
-    one.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch(DOCS))])
-    yield one
-    one.close()
+    log_index = LogIndex(RocksStore(tmp_path / "volume"))
+    log_index.bind("cluster/0123")
+    log_index.apply([(0, APPEND_MS, declare(PLANS["blocks"])), (1, APPEND_MS, batch(DOCS))])
+    yield log_index
+    log_index.close()
 
 
 @pytest.fixture
 def api(tmp_path: Path, index: LogIndex) -> IndexApi:
-    one = IndexApi()
-    one.serve(index)
-    return one
+    new_api = IndexApi()
+    new_api.serve(index)
+    return new_api
 
 
 @pytest.fixture
 def server(api: IndexApi) -> Iterator[HttpServer]:
-    with serving(api.routes()) as one:
-        yield one
+    with serving(api.routes()) as http_server:
+        yield http_server
 
 
 def similar(server: HttpServer, **changed: object) -> tuple[int, Any]:
@@ -65,7 +65,7 @@ def similar(server: HttpServer, **changed: object) -> tuple[int, Any]:
     return status, json.loads(body)
 
 
-def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) -> None:
+def test_similar_returns_near_entries_with_all_fields(server: HttpServer) -> None:
     """Id, position, distance, time and log place of a representative, and what the answer holds
     for."""
     status, found = similar(server)
@@ -96,16 +96,16 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
     ]
 
 
-def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
+def test_similar_applies_scope_digest_and_floor(server: HttpServer) -> None:
     """Another scope sees other documents; a short text is found by its digest, with a word why; ids
     are always text."""
     scoped = similar(server, print=f"{1 << 90:032x}", scope="ff")[1]
     short = similar(server, print="0" * 32, digest="63" * 16, features=1)[1]
 
-    assert [(one["id"], one["time"]) for one in scoped["found"]] == [
+    assert [(entry["id"], entry["time"]) for entry in scoped["found"]] == [
         ("\ufffd", "1969-12-31T23:59:59.999Z")
     ]
-    assert ([one["id"] for one in short["found"]], short["by_digest_only"]) == (["short"], True)
+    assert ([entry["id"] for entry in short["found"]], short["by_digest_only"]) == (["short"], True)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
         ({"recipe": None}, 409, "cannot be compared"),
     ],
 )
-def test_a_bad_question_is_answered_by_a_sentence(
+def test_a_bad_query_is_refused_with_its_reason(
     server: HttpServer, changed: dict[str, object], status: int, sentence: str
 ) -> None:
     found = similar(server, **changed)
@@ -148,14 +148,14 @@ def test_a_bad_question_is_answered_by_a_sentence(
     assert set(found[1]) == {"type", "title", "status", "detail"}
 
 
-def test_nothing_is_changed_by_asking(server: HttpServer) -> None:
+def test_only_get_is_allowed(server: HttpServer) -> None:
     """Only GET is answered; a body is not read."""
     for path in ("/v1/similar", "/v1/stats"):
         for method in ("POST", "PUT", "DELETE"):
             assert ask(server, path, method)[0] == 405
 
 
-def test_stats_tell_what_the_index_holds(server: HttpServer, index: LogIndex) -> None:
+def test_stats_describe_the_index(server: HttpServer, index: LogIndex) -> None:
     """Counts, offsets, recipe and plan; nobody has the whole volume read by asking."""
     plain = json.loads(ask(server, "/v1/stats")[1])
     index._store.scan = None  # type: ignore[method-assign, assignment]
@@ -171,7 +171,7 @@ def test_stats_tell_what_the_index_holds(server: HttpServer, index: LogIndex) ->
     assert plain["chain"] == index.chain.hex()
 
 
-def test_what_a_plan_needs_of_memory_is_told(server: HttpServer, index: LogIndex) -> None:
+def test_memory_returns_what_a_plan_needs(server: HttpServer, index: LogIndex) -> None:
     """For the entries that there are; without a bound any plan is held."""
     status, body, _ = ask(server, "/v1/memory?plan=bands")
     needed = index.memory_for(PLANS["bands"]).needed_bytes
@@ -194,7 +194,7 @@ def test_what_a_plan_needs_of_memory_is_told(server: HttpServer, index: LogIndex
         assert "There is no plan" in json.loads(body)["detail"]
 
 
-def test_an_index_that_is_opening_or_closed_says_so(
+def test_an_index_that_is_opening_or_closed_returns_503(
     server: HttpServer, api: IndexApi, index: LogIndex
 ) -> None:
     """Before it is open, while it is being closed, and after it failed: 503 with why."""
@@ -208,7 +208,7 @@ def test_an_index_that_is_opening_or_closed_says_so(
     assert "The index has stopped" in similar(server)[1]["detail"]
 
 
-def test_more_look_ups_than_may_wait_are_sent_away(
+def test_look_ups_above_the_limit_are_refused(
     server: HttpServer, index: LogIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While as many as may be are under way, the next is told to try again; when they are done it

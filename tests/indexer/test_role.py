@@ -34,24 +34,26 @@ def role(**fields: Any) -> Any:
     return made
 
 
-def told(log: list[bytes | None]) -> tuple[list[tuple[bool, str]], mock.Mock]:
+def read_readiness(log: list[bytes | None]) -> tuple[list[tuple[bool, str]], mock.Mock]:
     """Return whether an index is ready, and why, after a log, after a second look, and opened
     again; and what it logged."""
     volume: dict[bytes, bytes] = {}
     first = LogIndex(MemoryStore(volume))
     first.apply([(offset, APPEND_MS, raw) for offset, raw in enumerate(log)])
     logger, found = mock.Mock(), []
-    for one in (first, LogIndex(MemoryStore(volume))):
-        index = role(_index=one, _log="fingerprints", _logger=logger, _rejected=0)
-        found += [index._readiness(one.applied, one.statistics()) for _ in range(2)]
+    for log_index in (first, LogIndex(MemoryStore(volume))):
+        index = role(_index=log_index, _log="fingerprints", _logger=logger, _rejected=0)
+        found += [index._readiness(log_index.applied, log_index.statistics()) for _ in range(2)]
     return found, logger
 
 
-def test_what_was_rejected_is_named_and_survives_a_restart() -> None:
+def test_rejected_records_are_reported_before_and_after_a_restart() -> None:
     """How many, and the last one's log offset; a line in the log each time that it grew, not at
     each look."""
-    one = batch([Doc(0, 0, 0, bytes(16), 0)])
-    found, logger = told([declare(PLANS["classic"]), one[:-1], one, b"another program", one])
+    record = batch([Doc(0, 0, 0, bytes(16), 0)])
+    found, logger = read_readiness(
+        [declare(PLANS["classic"]), record[:-1], record, b"another program", record]
+    )
 
     assert set(found) == {
         (
@@ -67,15 +69,15 @@ def test_what_was_rejected_is_named_and_survives_a_restart() -> None:
     ] * 2
 
 
-def test_an_index_of_a_sound_log_says_nothing_of_it() -> None:
-    found, logger = told([declare(PLANS["classic"]), batch([Doc(0, 0, 0, bytes(16), 0)])])
+def test_an_index_without_rejected_records_reports_none() -> None:
+    found, logger = read_readiness([declare(PLANS["classic"]), batch([Doc(0, 0, 0, bytes(16), 0)])])
 
     assert set(found) == {(True, "applied up to log offset 2")}
     assert not logger.warning.called
 
 
 def test_an_index_of_a_foreign_log_is_not_ready() -> None:
-    found, _ = told([b"another program's record"] * 59)
+    found, _ = read_readiness([b"another program's record"] * 59)
 
     assert {ready for ready, _ in found} == {False}
     assert (
@@ -84,7 +86,7 @@ def test_an_index_of_a_foreign_log_is_not_ready() -> None:
     )
 
 
-def looking(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -> Any:
+def make_role_of_log(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -> Any:
     """Return a role whose index has applied seven records of a log that was `before`."""
     now = iter(range(0, 100_000, 20))
     index = role(
@@ -122,10 +124,12 @@ def looking(topic_id: bytes, statistics: dict[str, int], catch_up_to: int = 7) -
 
 
 @pytest.mark.parametrize(("catch_up_to", "ends"), [(7, True), (8, False)])
-def test_only_an_index_that_has_caught_up_ends_at_its_numbers(catch_up_to: int, ends: bool) -> None:
+def test_only_an_index_that_has_caught_up_ends_when_numbers_run_out(
+    catch_up_to: int, ends: bool
+) -> None:
     """Before that a window may be declared in what it has not read yet."""
     statistics = defaultdict(int, numbers_used=indexer_role.NUMBERS_MAX + 1)
-    index = looking(b"before", statistics, catch_up_to)
+    index = make_role_of_log(b"before", statistics, catch_up_to)
 
     with pytest.raises(ConfigurationError, match="declare") if ends else nullcontext():
         index._do_periodic_tasks()
@@ -135,7 +139,7 @@ def test_only_an_index_that_has_caught_up_ends_at_its_numbers(catch_up_to: int, 
 def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None:
     """Its client would read on in the new log from the offset of the old one, into a volume that is
     of the old one."""
-    index = looking(topic_id, defaultdict(int))
+    index = make_role_of_log(topic_id, defaultdict(int))
 
     with (
         pytest.raises(StreamDedupError, match="fingerprints was deleted and created again")
@@ -146,7 +150,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
             index._do_periodic_tasks()
 
 
-def test_answers_are_written_again_once_their_topic_is_there() -> None:
+def test_answers_are_written_again_once_their_topic_exists() -> None:
     """An index whose topic of answers is deleted waits for it inside of the role, and then sends
     what nobody has durably, in order."""
     stop, topics, sent = threading.Event(), [{}, {}, {"verdicts": ExistingTopic(b"", 1)}], []
@@ -182,7 +186,9 @@ def test_answers_are_written_again_once_their_topic_is_there() -> None:
         _retry=retry,
         _durable_by_offset={4: False},
         _name=b"index",
-        _index=mock.Mock(applied=6, answered_offset=4, answers_since=lambda at: answers[at - 4 :]),
+        _index=mock.Mock(
+            applied=6, answered_offset=4, answers_since=lambda offset: answers[offset - 4 :]
+        ),
         _health=mock.Mock(),
         _logger=mock.Mock(),
         _log_reader=mock.Mock(take_messages=lambda *_: []),
@@ -223,8 +229,12 @@ def test_an_index_ends_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatc
     assert index.statistics()["numbers_used"] < 20
 
 
-@pytest.mark.parametrize(("low", "says"), [(9, "contains offsets 9 to 40"), (3, "does not exist")])
-def test_records_removed_before_an_index_applied_them(low: int, says: str) -> None:
+@pytest.mark.parametrize(
+    ("low", "message"), [(9, "contains offsets 9 to 40"), (3, "does not exist")]
+)
+def test_an_index_ends_if_records_were_removed_before_it_applied_them(
+    low: int, message: str
+) -> None:
     """An index that is slower than the log's retention ends with 78 and the remedy of a log, not
     with that of `documents`."""
 
@@ -239,5 +249,5 @@ def test_records_removed_before_an_index_applied_them(low: int, says: str) -> No
         _log="fingerprints",
     )
 
-    with pytest.raises(ConfigurationError, match=says):
+    with pytest.raises(ConfigurationError, match=message):
         index._run_once()

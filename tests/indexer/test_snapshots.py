@@ -40,20 +40,20 @@ HOUR = 3600.0
 
 
 class Child:
-    """A process that does its job when it is let."""
+    """A child process that does its job when `work` is called."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self.job, self.said, self.returncode = job, b"", 0
+        self.job, self.output, self.returncode = job, b"", 0
         self.is_over = False
 
     def work(self) -> None:
-        self.said, self.is_over = json.dumps(run_job(self.job)).encode(), True
+        self.output, self.is_over = json.dumps(run_job(self.job)).encode(), True
 
     def poll(self) -> int | None:
         return 0 if self.is_over else None
 
     def communicate(self) -> tuple[bytes, None]:
-        return self.said, None
+        return self.output, None
 
     def kill(self) -> None:
         self.is_over = True
@@ -63,7 +63,7 @@ class Child:
 
 
 class Clock:
-    """The time of what decides, and of what takes; in seconds."""
+    """The clock of the schedule and of the snapshots, which a test can set forward."""
 
     def __init__(self) -> None:
         self.later = 0.0
@@ -139,119 +139,119 @@ def replicas(tmp_path: Path) -> Iterator[tuple[Replica, Replica]]:
         Replica(tmp_path, "index-1", tmp_path / "s"),
     )
     yield found
-    for one in found:
-        one.snapshots.close()
-        one.index.close()
+    for replica in found:
+        replica.snapshots.close()
+        replica.index.close()
 
 
-def test_one_of_two_replicas_takes_them(
+def test_one_of_two_replicas_takes_the_snapshots(
     replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path
 ) -> None:
     """The same again and again, the other when that one is late; while the log is read, none is
     taken."""
-    one, two = replicas
-    assert one.turn(has_caught_up=False) == []
-    assert one.turn() == ["take"]
-    assert two.turn() == ["take"]
+    first, second = replicas
+    assert first.turn(has_caught_up=False) == []
+    assert first.turn() == ["take"]
+    assert second.turn() == ["take"]
     for _ in range(3):
         clock.later += HOUR
-        assert two.turn() in ([], ["take"])  # it finds the young one of the other
-        assert one.turn() == ["take"]
-    taken = [one.name for one in complete_snapshots(storage_at(tmp_path / "s"))]
+        assert second.turn() in ([], ["take"])  # it finds the recent one of the other replica
+        assert first.turn() == ["take"]
+    taken = [found.name for found in complete_snapshots(storage_at(tmp_path / "s"))]
     assert len(taken) == 2  # as many as are kept
     assert all(name.endswith("-index-0") for name in taken)
-    one.begin()
-    assert one.turn() == ["take"]
+    first.begin()
+    assert first.turn() == ["take"]
     clock.later += 1.3 * HOUR
-    two.turn()
+    second.turn()
     assert [
-        one.name.endswith("-index-1") for one in complete_snapshots(storage_at(tmp_path / "s"))
+        found.name.endswith("-index-1") for found in complete_snapshots(storage_at(tmp_path / "s"))
     ] == [
         True,
         False,
     ]
 
 
-def test_one_is_taken_when_it_is_asked_for(
+def test_a_snapshot_is_taken_on_request(
     replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path
 ) -> None:
     """Also while the log is read, and however young the last is; the file that asks is gone."""
-    one, _ = replicas
-    one.turn()
+    replica, _ = replicas
+    replica.turn()
     for count in (2, 2):
-        (one.folder / snapshot.REQUEST_FILE).touch()
-        assert one.turn(has_caught_up=False) == ["take"]
+        (replica.folder / snapshot.REQUEST_FILE).touch()
+        assert replica.turn(has_caught_up=False) == ["take"]
         assert len(list(complete_snapshots(storage_at(tmp_path / "s")))) == count
-    assert not (one.folder / snapshot.REQUEST_FILE).exists()
-    assert not list(one.folder.glob("checkpoint*"))
+    assert not (replica.folder / snapshot.REQUEST_FILE).exists()
+    assert not list(replica.folder.glob("checkpoint*"))
 
 
-def test_age_and_size_are_those_of_the_last(
+def test_age_and_size_are_those_of_the_last_snapshot(
     replicas: tuple[Replica, Replica], clock: Clock
 ) -> None:
     """Of any replica, over a restart too; before there is one the age grows from the start on, so
     that its alert comes."""
-    one, two = replicas
+    first, second = replicas
     clock.later += HOUR
-    assert HOUR <= one.gauge("age_seconds") < HOUR + 60
+    assert HOUR <= first.gauge("age_seconds") < HOUR + 60
     assert math.isnan(
         IndexMetrics().registry.get_sample_value("stream_dedup_snapshot_age_seconds") or 0
     )
-    one.turn()
-    assert one.gauge("age_seconds") < 60
+    first.turn()
+    assert first.gauge("age_seconds") < 60
     clock.later += HOUR / 2
-    assert two.turn() == ["take"]
-    assert HOUR / 2 - 2 <= two.gauge("age_seconds") < HOUR / 2 + 60
-    assert two.gauge("size_bytes") == one.gauge("size_bytes") > 10_000
+    assert second.turn() == ["take"]
+    assert HOUR / 2 - 2 <= second.gauge("age_seconds") < HOUR / 2 + 60
+    assert second.gauge("size_bytes") == first.gauge("size_bytes") > 10_000
 
 
-def test_what_fails_is_said_and_tried_again(
+def test_a_failed_snapshot_is_tried_again(
     replicas: tuple[Replica, Replica], clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is away, a process that was killed, a checkpoint that finds no room: the index
     goes on with its log."""
-    one, _ = replicas
+    replica, _ = replicas
     (tmp_path / "s").write_text("no folder")
-    assert one.turn() == ["take"]
-    assert one.turn() == []
+    assert replica.turn() == ["take"]
+    assert replica.turn() == []
     (tmp_path / "s").unlink()
     clock.later += 301
-    assert one.turn() == ["take"]
+    assert replica.turn() == ["take"]
     clock.later += HOUR
 
     def full(_: Path) -> None:
         raise StoreError("The index volume could not be copied: the disk is full.")
 
     with monkeypatch.context() as broken:
-        broken.setattr(one.index, "checkpoint", full)
-        assert one.turn() == []
+        broken.setattr(replica.index, "checkpoint", full)
+        assert replica.turn() == []
     clock.later += 301
     monkeypatch.setattr(Child, "work", lambda self: None)
-    assert one.turn() == ["take"]
-    assert list(one.folder.glob("checkpoint*"))
+    assert replica.turn() == ["take"]
+    assert list(replica.folder.glob("checkpoint*"))
     clock.later += 25 * HOUR  # it hangs
-    assert one.turn() == []
-    assert not list(one.folder.glob("checkpoint*"))
+    assert replica.turn() == []
+    assert not list(replica.folder.glob("checkpoint*"))
     monkeypatch.undo()
-    assert one.index.applied == 20
+    assert replica.index.applied == 20
 
 
 @pytest.mark.thorough
-def test_the_process_takes_one_and_ends_with_its_parent(
+def test_the_child_takes_a_snapshot_and_ends_with_its_parent(
     replicas: tuple[Replica, Replica], tmp_path: Path
 ) -> None:
-    """A real one, of a real checkpoint; one whose parent is gone leaves nothing that counts."""
-    one, _ = replicas
-    one.index.flush()
-    one.index.checkpoint(one.folder / "checkpoint")
-    snapshot.clear_unfinished(one.folder)  # as an index does that starts after a kill
-    assert not (one.folder / "checkpoint").exists()
-    assert (one.folder / "CURRENT").exists()
-    one.index.checkpoint(one.folder / "checkpoint")
+    """A real process and checkpoint; a child without its parent leaves no complete snapshot."""
+    replica, _ = replicas
+    replica.index.flush()
+    replica.index.checkpoint(replica.folder / "checkpoint")
+    snapshot.clear_unfinished(replica.folder)  # as an index does that starts after a kill
+    assert not (replica.folder / "checkpoint").exists()
+    assert (replica.folder / "CURRENT").exists()
+    replica.index.checkpoint(replica.folder / "checkpoint")
     job = {
         "do": "take",
         "place": str(tmp_path / "s"),
-        "volume": str(one.folder / "checkpoint"),
+        "volume": str(replica.folder / "checkpoint"),
         "by": "x",
         "keep": 1,
         "every_seconds": 0,
@@ -270,12 +270,12 @@ def test_the_process_takes_one_and_ends_with_its_parent(
     assert orphan.stdout.read() == b""
 
 
-def test_an_empty_volume_begins_with_the_newest(
+def test_an_empty_volume_is_restored_from_the_newest_snapshot(
     replicas: tuple[Replica, Replica], tmp_path: Path
 ) -> None:
-    """Of this log; while it comes the role says how far it is; without one the log is read."""
-    one, _ = replicas
-    one.turn()
+    """Only a snapshot of this log is restored; without one the log is read."""
+    replica, _ = replicas
+    replica.turn()
     new = Replica(tmp_path, "index-2", tmp_path / "s")
     new.index.close()
     for log, name in (("another/topic", "a"), (LOG, "b")):
@@ -307,7 +307,7 @@ class NoCredentialsError(Exception):
         (ConnectionError("no route to host"), False),
     ],
 )
-def test_a_place_that_lets_nobody_in_is_a_configuration_error(
+def test_missing_credentials_are_a_configuration_error(
     replicas: tuple[Replica, Replica],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -320,8 +320,8 @@ def test_a_place_that_lets_nobody_in_is_a_configuration_error(
     def storage(_: str) -> object:
         raise StoreError(f"s3://bucket cannot be read: {cause}.") from cause
 
-    for room in (snapshot_child, snapshot):
-        monkeypatch.setattr(room, "storage_at", storage)
+    for target in (snapshot_child, snapshot):
+        monkeypatch.setattr(target, "storage_at", storage)
     new = Replica(tmp_path, "index-2", tmp_path / "s")
     new.index.close()
     new.folder = tmp_path / "new"
@@ -338,6 +338,6 @@ def test_a_place_that_lets_nobody_in_is_a_configuration_error(
     ):
         new.snapshots.restore(LOG, lambda _: new.started[-1].work())
 
-    said = [line["event"] for line in logged]
-    assert ("no snapshot can be used; the log is read from its beginning" in said) == (not ends)
-    assert not any("there is no snapshot" in event for event in said)
+    events = [line["event"] for line in logged]
+    assert ("no snapshot can be used; the log is read from its beginning" in events) == (not ends)
+    assert not any("there is no snapshot" in event for event in events)

@@ -20,7 +20,7 @@ from stream_dedup.index.storage.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, LogAnswer, decode
 from stream_dedup.log.controls import Partition, parse_retraction
-from tests.index.held import folded, held
+from tests.index.stored_copies import read_copies, read_fold_copies
 from tests.model.world import Violation, World
 
 
@@ -51,9 +51,9 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Log
     rebuilt_volume: dict[bytes, bytes] = {}
     rebuilt = LogIndex(MemoryStore(rebuilt_volume))
     expected = dict(rebuilt.apply(log))
-    if log and (copies := held(rebuilt_volume)) != folded(outline.fold):
+    if log and (copies := read_copies(rebuilt_volume)) != read_fold_copies(outline.fold):
         raise Violation(
-            f"copies: the log leads to {copies}, and by the proof's fold to {folded(outline.fold)}"
+            f"copies: the log leads to {copies}, and by the proof's fold to {read_fold_copies(outline.fold)}"
         )
     for offset, judged in outline.judgements.items():
         answer = decode(expected[offset])

@@ -1,4 +1,4 @@
-"""What a volume holds of copies, and what the proof's fold says of them, in the same words."""
+"""Read the copies in a volume and in the audit's fold, in one form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stream_dedup.domain.document import Position
 from stream_dedup.index.storage import columns, layout
 
 
-def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
+def read_copies(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
     """Return what the volume holds of copies, by the position and value digest of the
     representative that the entry's row names: a position may be written again with another value."""
     found = {}
@@ -22,7 +22,7 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
     }
 
     def position(source: int, offset: int) -> str:
-        return named(Position(*names[source.to_bytes(4, "big")], offset))
+        return describe_position(Position(*names[source.to_bytes(4, "big")], offset))
 
     meta = layout.decode_meta(volume[layout.KEY_META])
     for key, value in volume.items():
@@ -52,21 +52,21 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def folded(fold: Fold) -> dict[str, tuple[Any, ...]]:
-    """Return the same of a fold."""
+def read_fold_copies(fold: Fold) -> dict[str, tuple[Any, ...]]:
+    """Return a fold's copies in the same form."""
     return {
-        f"{named(one.as_representative().position)}, value {one.value_digest:x}": (
-            one.copies.count,
-            named(one.copies.best.position),
-            one.copies.best.id if one.copies.best.rule else b"",
-            (one.copies.best.features, one.copies.best.time_ms, one.copies.best.rule),
+        f"{describe_position(entry.as_representative().position)}, value {entry.value_digest:x}": (
+            entry.copies.count,
+            describe_position(entry.copies.best.position),
+            entry.copies.best.id if entry.copies.best.rule else b"",
+            (entry.copies.best.features, entry.copies.best.time_ms, entry.copies.best.rule),
         )
-        for one in fold._by_position.values()
-        if one.copies.count or one.copies.best.rule
+        for entry in fold._by_position.values()
+        if entry.copies.count or entry.copies.best.rule
     }
 
 
-def named(position: Position) -> str:
+def describe_position(position: Position) -> str:
     """Return a position with its topic's id: a topic that was created again has the same positions
     once more."""
     return f"{position} of {position.topic_id.hex()}"
