@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_733
+WHOLE = 32_735
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -30,7 +30,7 @@ CEILINGS = {
     "kafka": 1_839,
     "kernels": 293,
     "loading": 264,
-    "log": 1_204,
+    "log": 1_206,
     "orders": 1_255,
     "preflight": 791,
     "search": 1_306,

@@ -17,10 +17,10 @@ An answer is written in the format in force at its log record; the worker learns
 `FORMATS` contains the reader and writer of each format ever released.
 
 Invariants: the bytes of an answer are a function of the log's prefix alone (no replica, no clock,
-no batch size), so two replicas send equal bytes. `chain`, the running digest, is a keyless
-BLAKE2b-64 of the previous answer's chain and this answer's bytes, so two replicas that differ once
-differ in every later answer. Answers are stored as sent; a replica that restarts sends the stored
-bytes and does not judge again.
+no batch size), so two replicas of one version send equal bytes. `chain`, the running digest, is a
+keyless BLAKE2b-64 of the previous answer's chain and this answer's bytes, without the sentence of a
+rejected one, so two replicas that differ once differ in every later answer. Answers are stored as
+sent; a replica that restarts sends the stored bytes and does not judge again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -108,9 +108,12 @@ def encode(
     """
     if isinstance(answer, LogAnswer):
         kind, body = KIND_ANSWER, FORMATS[form].answer_body(answer)
+        digested = body
     else:
         kind, body = KIND_REJECTED, FORMATS[form].rejected_body(answer)
-    chain = hashlib.blake2b(previous_chain + body, digest_size=CHAIN_BYTES).digest()
+        # A version may word the sentence differently; its replica must not count as diverged.
+        digested = FORMATS[form].rejected_body(replace(answer, why=""))
+    chain = hashlib.blake2b(previous_chain + digested, digest_size=CHAIN_BYTES).digest()
     return framed(MAGIC, form, kind, body + chain), chain
 
 

@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -142,3 +143,17 @@ def test_chains_differ_for_ever_after_one_difference() -> None:
     _, second_chain = answers.encode(ANSWER, answers.CHAIN_START)
 
     assert answers.encode(ANSWER, first_chain)[1] != answers.encode(ANSWER, second_chain)[1]
+
+
+def test_the_wording_of_a_rejection_does_not_change_the_chain() -> None:
+    """Replicas of two versions may word a rejection differently; they have not diverged."""
+    reworded = replace(REJECTED, why="Another sentence.")
+
+    (raw, chain), (other_raw, other_chain) = (
+        answers.encode(rejected, answers.CHAIN_START) for rejected in (REJECTED, reworded)
+    )
+
+    assert chain == other_chain
+    assert raw != other_raw
+    _, later = answers.encode(replace(REJECTED, number=8), answers.CHAIN_START)
+    assert later != chain
