@@ -1,4 +1,4 @@
-"""The page of all commands, made from their own help, so that it cannot say anything else.
+"""Generate the reference page of all commands from their help texts.
 
 python -m tests.cli.commands_page > docs/reference/commands.md
 """
@@ -21,7 +21,7 @@ Exit codes: 0 done, 1 failure, 2 usage, 78 setup must be corrected, 130 interrup
 `--set`, `--json` and, if it needs Kafka, `-b`. Options of several commands:
 
 """
-# By the first name of each: what many commands take, and what it is for.
+# Options of many commands, by their first name, with their purpose.
 _COMMON = {
     "--config": "Settings file (TOML); default `STREAM_DEDUP_CONFIG`.",
     "--set": "`NAME=VALUE`: any [setting](configuration.md); overrides environment and file. Repeatable.",
@@ -34,16 +34,16 @@ _MANY = 2
 
 
 def commands_page() -> str:
-    """Return it as Markdown."""
+    """Return the page as Markdown."""
     records = {name: _records(command_named(name)) for names in PANELS.values() for name in names}
     counts = Counter(
-        record for told in records.values() for record in told if _common(record) is None
+        record for entries in records.values() for record in entries if _common(record) is None
     )
-    many = {record: _name(record) for record, count in counts.items() if count >= _MANY}
+    shared = {record: _name(record) for record, count in counts.items() if count >= _MANY}
     parts = [
         _HEAD,
         *(f"- `{name}`: {purpose}\n" for name, purpose in _COMMON.items()),
-        *map(_item, many),
+        *map(_item, shared),
     ]
     for panel, names in PANELS.items():
         parts.append(f"\n## {panel}\n")
@@ -51,24 +51,23 @@ def commands_page() -> str:
             if first in GROUPS:
                 parts.append(f"\n**`{first}`** {GROUPS[first]}\n")
             for name in members:
-                parts += _section(command_named(name), records[name], many)
+                parts += _section(command_named(name), records[name], shared)
     return "".join(parts)
 
 
-def _records(one: Command) -> list[tuple[str, str]]:
-    """Return its arguments and options as `--help` tells them, (name and value, help), without
-    hidden ones."""
-    found = one.to_click()
-    context = found.context_class(found)
-    return [record for param in found.params if (record := param.get_help_record(context))]
+def _records(command: Command) -> list[tuple[str, str]]:
+    """Return (name and value, help) of each visible argument and option of a command."""
+    click_command = command.to_click()
+    context = click_command.context_class(click_command)
+    return [record for param in click_command.params if (record := param.get_help_record(context))]
 
 
 def _section(
-    one: Command, told: Sequence[tuple[str, str]], many: Mapping[tuple[str, str], str]
+    command: Command, records: Sequence[tuple[str, str]], shared: Mapping[tuple[str, str], str]
 ) -> Iterator[str]:
-    yield f"\n### `{one.name}`\n\n{one.to_click().help}\n\n```console\n$ {one.example}\n```\n\n"
-    others = {record: name for record in told if (name := _common(record) or many.get(record))}
-    yield from (_item(record) for record in told if record not in others)
+    yield f"\n### `{command.name}`\n\n{command.to_click().help}\n\n```console\n$ {command.example}\n```\n\n"
+    others = {record: name for record in records if (name := _common(record) or shared.get(record))}
+    yield from (_item(record) for record in records if record not in others)
     named = [f"`{name}`" for name in others.values() if name not in _COMMON]
     if named:
         yield f"- also {', '.join(named)}\n"
@@ -84,8 +83,7 @@ def _name(record: tuple[str, str]) -> str:
 
 
 def _common(record: tuple[str, str]) -> str | None:
-    """Return by which name of `_COMMON` an option is told for all commands, if it does there what
-    it does everywhere."""
+    """Return the option's name if it is in `_COMMON` and its help text is the common one."""
     name, text = _name(record), record[1]
     starts = {
         "--config": "Settings file",

@@ -1,5 +1,4 @@
-"""Commands run in this process, with an environment of their own, and logging put back
-afterwards."""
+"""Fixtures that run commands in this process, without settings of the environment."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from tests.cli.running import Ended, Run
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
         if name.startswith(("STREAM_DEDUP_", "KAFKA_")):
             monkeypatch.delenv(name)
@@ -24,9 +23,9 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run one command line and return its exit code and what it printed."""
 
-    def run_it(*arguments: object) -> Ended:
+    def run_command(*arguments: object) -> Ended:
         capsys.readouterr()
-        code = main([str(one) for one in arguments])
+        code = main([str(argument) for argument in arguments])
         return Ended(code, *capsys.readouterr())
 
-    return run_it
+    return run_command

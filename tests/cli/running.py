@@ -1,4 +1,4 @@
-"""How tests run a command, and what they read of it."""
+"""Run a command in a test, read its output, and write and read files of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Ended(NamedTuple):
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

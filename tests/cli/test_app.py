@@ -31,7 +31,7 @@ COMMANDS = sorted(tuple(name.split()) for names in PANELS.values() for name in n
 EXAMPLES = {" ".join(name): command_named(" ".join(name)).example for name in COMMANDS}
 
 
-def in_a_child(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+def run_in_child(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "stream_dedup", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
 
@@ -51,9 +51,8 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_teaches(run: Run, command: tuple[str, ...]) -> None:
-    """Each command's help says in a sentence what it does, and ends with an example that the
-    program understands."""
+def test_each_help_ends_with_an_example_that_parses(run: Run, command: tuple[str, ...]) -> None:
+    """Each help says what the command does and ends with an example that parses."""
     ended = run(*command, "--help")
 
     assert ended.code == 0
@@ -68,7 +67,7 @@ def test_every_command_teaches(run: Run, command: tuple[str, ...]) -> None:
     assert run(*words[1:], "--no-such-option", "--help").code == 2
 
 
-def test_the_page_of_commands_is_as_the_program_says() -> None:
+def test_the_commands_page_is_up_to_date() -> None:
     """Each command has a section with its help, example and options; the page in the repository is
     up to date."""
     page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(
@@ -91,16 +90,16 @@ def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
         os.environ | dict.fromkeys(("HOME", "ZDOTDIR"), str(tmp_path)) | {"SHELL": f"/bin/{shell}"}
     )
     home |= {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    installed = in_a_child("--install-completion", shell, env=home)
+    installed = run_in_child("--install-completion", shell, env=home)
     assert installed.returncode == 0, installed.stderr
     written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
     assert "_STREAM_DEDUP_COMPLETE" in written
 
     typed = "stream-dedup topics a"
-    asked = {"bash": {"COMP_WORDS": typed, "COMP_CWORD": "2"}}.get(
+    variables = {"bash": {"COMP_WORDS": typed, "COMP_CWORD": "2"}}.get(
         shell, {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     )
-    completed = in_a_child(env=home | asked | {"_STREAM_DEDUP_COMPLETE": f"complete_{shell}"})
+    completed = run_in_child(env=home | variables | {"_STREAM_DEDUP_COMPLETE": f"complete_{shell}"})
     assert "apply" in completed.stdout
     assert "plan" not in completed.stdout.replace("explain", "")
 
@@ -134,10 +133,10 @@ def test_wrong_usage_ends_with_2(run: Run, arguments: list[str]) -> None:
     assert "Traceback" not in ended.err + ended.out
 
 
-def test_a_configuration_error_is_its_sentence_and_78(
+def test_a_configuration_error_exits_78_and_names_every_problem(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No traceback; every problem a line; nothing on standard output."""
+    """Standard error has a line for each problem and no traceback; standard output is empty."""
     monkeypatch.setenv("STREAM_DEDUP_HTP_PORT", "1")
     monkeypatch.setenv("STREAM_DEDUP_BATCH_DOCUMENTS", "0")
 
@@ -169,7 +168,7 @@ def test_debug_shows_the_traceback_too(run: Run, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("error", "codes", "says"),
+    ("error", "codes", "expected_error"),
     [
         (
             ZeroDivisionError("odd\x1b[31m"),
@@ -179,26 +178,26 @@ def test_debug_shows_the_traceback_too(run: Run, monkeypatch: pytest.MonkeyPatch
         (KeyboardInterrupt(), {1, 130}, ""),
     ],
 )
-def test_a_fault_of_the_program_keeps_its_traceback_and_ctrl_c_has_none(
+def test_an_internal_error_has_a_traceback_and_ctrl_c_has_none(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
     codes: set[int],
-    says: str,
+    expected_error: str,
 ) -> None:
     monkeypatch.setattr(config_command, "print_table", MagicMock(side_effect=error))
 
     ended = run("config", "show")
 
     assert ended.code in codes
-    assert ("Traceback" in ended.err) == bool(says)
-    assert says in ended.err
+    assert ("Traceback" in ended.err) == bool(expected_error)
+    assert expected_error in ended.err
 
 
-def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(
+def test_ctrl_c_while_commands_are_loaded_exits_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It takes up to a second, in which people change their mind."""
+    """Loading takes up to a second, in which people press Ctrl-C."""
 
     class Loading(types.ModuleType):
         def __getattr__(self, name: str) -> None:
@@ -219,13 +218,13 @@ def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(
         ("kafka.client.rack=a=b", "kafka.client.rack", "a=b"),
     ],
 )
-def test_set_takes_every_way_of_writing_a_name(run: Run, given: str, name: str, value: str) -> None:
+def test_set_accepts_every_spelling_of_a_name(run: Run, given: str, name: str, value: str) -> None:
     """Names as in the file, with hyphens, or as in the environment are the same setting; values may
     hold `=`."""
     assert run("config", "show", "--json", "--set", given).json[name] == value
 
 
-def test_the_version(run: Run) -> None:
+def test_version_lists_the_program_and_its_libraries(run: Run) -> None:
     found = dict(line.split(maxsplit=1) for line in run("--version").out.splitlines())
 
     assert found["stream-dedup"] == __version__
@@ -233,7 +232,7 @@ def test_the_version(run: Run) -> None:
 
 
 class TestRoles:
-    def test_what_ends_a_role_is_one_log_line(
+    def test_the_last_log_line_of_a_role_has_its_error(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
@@ -247,7 +246,7 @@ class TestRoles:
             assert "STREAM_DEDUP_FAILPOINT" in last["event"]
             assert "exception" not in last
 
-    def test_a_role_without_its_extra_says_all_that_is_missing(
+    def test_a_role_without_its_extra_names_all_missing_packages(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One log line with the packages and the command, and the exit code of what only an
@@ -257,7 +256,7 @@ class TestRoles:
 
         ended = run("run", "search")
 
-        (line,) = (json.loads(one) for one in ended.err.splitlines())
+        (line,) = (json.loads(raw_line) for raw_line in ended.err.splitlines())
         assert (ended.code, line["exit_code"]) == (78, 78)
         assert "needs the packages jinja2 and tantivy" in line["event"]
         assert install_command("search") in line["event"]
@@ -269,7 +268,7 @@ class TestRoles:
 
         ended = run("run", "worker")
 
-        (line,) = (json.loads(one) for one in ended.err.splitlines())
+        (line,) = (json.loads(raw_line) for raw_line in ended.err.splitlines())
         assert ended.code == 1
         assert "internal error: ZeroDivisionError: odd" in line["event"]
         assert line["exception"][0]["exc_type"] == "ZeroDivisionError"
@@ -280,7 +279,7 @@ class TestRoles:
         monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
         monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
 
-        ended = in_a_child("run", "all")
+        ended = run_in_child("run", "all")
 
         assert ended.returncode == 78
         assert "ended unexpectedly (exit code 78), so all roles are stopped" in ended.stderr
@@ -288,9 +287,8 @@ class TestRoles:
 
 
 @pytest.mark.parametrize("words", [["--json"], ["--rows", "0"], ["--json", "--to", "out"]])
-def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]) -> None:
-    """As of `cat`, which a signal ends: 128 and 13, and not a word. Also where it goes before the
-    first line is there."""
+def test_a_closed_output_pipe_exits_141_without_a_message(tmp_path: Path, words: list[str]) -> None:
+    """A closed pipe ends the command as SIGPIPE ends `cat`: exit code 128 + 13, no message."""
     rows = [
         json.dumps({"id": f"{number}" * 20, "text": f"a text {number % 7}"})
         for number in range(2000)
@@ -306,8 +304,8 @@ def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]
         if "--to" not in words:
             child.stdout.readline()
         child.stdout.close()
-        said = child.stderr.read()
-    assert (child.returncode, said) == (141, b"")
+        errors = child.stderr.read()
+    assert (child.returncode, errors) == (141, b"")
 
 
 @pytest.mark.skipif(
@@ -316,7 +314,7 @@ def test_a_reader_that_has_enough_is_no_failure(tmp_path: Path, words: list[str]
 @pytest.mark.parametrize(
     "words", [["--version"], ["check", "a.jsonl"], ["check", "a.jsonl", "--json"]]
 )
-def test_output_on_a_full_disk_is_a_sentence(tmp_path: Path, words: list[str]) -> None:
+def test_output_on_a_full_disk_exits_1_with_one_sentence(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n' * 500)
     command = [sys.executable, "-m", "stream_dedup", *words]
     with Path("/dev/full").open("w") as full:

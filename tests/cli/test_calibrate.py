@@ -1,4 +1,4 @@
-"""`calibrate`: a threshold of similarity from a sample of one's own."""
+"""`calibrate`: choose similarity thresholds from a sample of documents."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ WORDS = [f"word{number}" for number in range(3000)]
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copies with a few words changed, which are alike, and with twenty, which are hardly: nothing
-    in between."""
+    """Documents, and for a third of them copies with 2 and with 22 changed words."""
     chance = random.Random(4)
     lines = []
     for number in range(300):
@@ -37,32 +36,33 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_look_shows_what_each_threshold_drops(run: Run, pages: Path) -> None:
-    """Of pages of one site, of which two kinds of copies lie on either side of .9, one threshold
-    decides; three pairs of each side show what differs."""
+def test_calibrate_reports_what_each_threshold_drops(run: Run, pages: Path) -> None:
+    """Three dropped and three kept pairs show what the deciding threshold separates."""
     given = ("--text-field", "body", "--set", "similarity_same_site=0.9", "--json")
-    said = run("calibrate", str(pages), *given).json
+    report = run("calibrate", str(pages), *given).json
 
-    assert (said["documents"], said["compared"]) == (500, 500)
-    assert said["plan"] == "128:4:0:36~20:62,70,90,97%:64"
-    assert sum(said["two_sites"]) == 0
-    assert sum(said["one_site"]) >= 150
-    by_name = {one["name"]: one for one in said["thresholds"]}
+    assert (report["documents"], report["compared"]) == (500, 500)
+    assert report["plan"] == "128:4:0:36~20:62,70,90,97%:64"
+    assert sum(report["two_sites"]) == 0
+    assert sum(report["one_site"]) >= 150
+    by_name = {threshold["name"]: threshold for threshold in report["thresholds"]}
     expected = {"similarity": 0.62, "unsure": 0.7, "same_site": 0.9, "other_title": 0.97}
-    assert {name: one["similarity"] for name, one in by_name.items()} == expected
-    decides = by_name["same_site"]
-    assert 20 < decides["drops"] <= 105
-    assert sum(one["drops"] for one in said["thresholds"]) == decides["drops"]
-    for name, lies in (("dropped", float.__ge__), ("kept", float.__lt__)):
-        assert len(decides[name]) == 3
-        assert all(lies(one["similarity"], 0.9) for one in decides[name])
+    assert {name: threshold["similarity"] for name, threshold in by_name.items()} == expected
+    deciding = by_name["same_site"]
+    assert 20 < deciding["drops"] <= 105
+    assert sum(threshold["drops"] for threshold in report["thresholds"]) == deciding["drops"]
+    for name, is_on_that_side in (("dropped", float.__ge__), ("kept", float.__lt__)):
+        assert len(deciding[name]) == 3
+        assert all(is_on_that_side(pair["similarity"], 0.9) for pair in deciding[name])
     texts = {
         row["url"]: row["body"].split() for row in map(json.loads, pages.read_text().splitlines())
     }
-    first = decides["dropped"][0]
-    one, other = (texts[first[name].replace("\\x1b", "\x1b")] for name in ("id", "earlier_id"))
-    assert set(first["words"].replace("…", "").split()) <= set(one)
-    assert set(first["earlier_words"].replace("…", "").split()) <= set(other)
+    first = deciding["dropped"][0]
+    text, other_text = (
+        texts[first[name].replace("\\x1b", "\x1b")] for name in ("id", "earlier_id")
+    )
+    assert set(first["words"].replace("…", "").split()) <= set(text)
+    assert set(first["earlier_words"].replace("…", "").split()) <= set(other_text)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_look_shows_what_each_threshold_drops(run: Run, pages: Path) -> None:
         ("aa", "xy", "other_title"),
     ],
 )
-def test_the_threshold_that_decides_is_that_of_the_relation(
+def test_site_and_title_choose_the_deciding_threshold(
     run: Run, tmp_path: Path, sites: str, titles: str, decides: str
 ) -> None:
     chance, path = random.Random(5), tmp_path / "pages.jsonl"
@@ -88,38 +88,38 @@ def test_the_threshold_that_decides_is_that_of_the_relation(
             text[7] = "another"
     path.write_text(jsonl(rows))
 
-    said = run("calibrate", str(path), "--json").json
+    found = run("calibrate", str(path), "--json").json
 
-    assert {one["name"]: one["dropped"] != [] for one in said["thresholds"]} == {
+    assert {threshold["name"]: threshold["dropped"] != [] for threshold in found["thresholds"]} == {
         name: name == decides for name in ("similarity", "unsure", "same_site", "other_title")
     }
     expected = (60 * (decides == "similarity"), 60 * (decides != "similarity"))
-    assert (sum(said["two_sites"]), sum(said["one_site"])) == expected
+    assert (sum(found["two_sites"]), sum(found["one_site"])) == expected
 
 
-def test_people_read_histograms_and_pairs(run: Run, pages: Path) -> None:
-    """Nothing of a document reaches the terminal as an order."""
+def test_the_text_output_has_histograms_and_pairs(run: Run, pages: Path) -> None:
+    """Escape sequences of documents do not reach the terminal."""
     ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands")
-    told = "0.95 to 1.00|█|on other sites|on the same site, or unknown|One site, a title unknown: 0.85 drops|dropped|kept|500 documents|http://a/"
-    assert [part for part in told.split("|") if part not in " ".join(ended.out.split())] == []
+    parts = "0.95 to 1.00|█|on other sites|on the same site, or unknown|One site, a title unknown: 0.85 drops|dropped|kept|500 documents|http://a/"
+    assert [part for part in parts.split("|") if part not in " ".join(ended.out.split())] == []
     assert "\x1b[31m" not in ended.out
 
 
 @pytest.mark.parametrize(
-    ("content", "more", "code", "says"),
+    ("content", "more", "code", "expected_error"),
     [
         ("", (), 1, "0 of 0 documents have different"),
         (f"{' '.join(WORDS[:60])}\n" * 80, (), 1, "1 of 80 documents have different"),
         ("x\n", ("--set", "recipe=chars"), 78, "recipe chars.* computes none"),
     ],
 )
-def test_what_says_nothing_is_told_in_a_sentence(
+def test_unusable_samples_are_refused_with_a_sentence(
     run: Run,
     tmp_path: Path,
     content: str,
     more: tuple[str, ...],
     code: int,
-    says: str,
+    expected_error: str,
 ) -> None:
     path = tmp_path / "pages.txt"
     path.write_text(content)
@@ -127,7 +127,7 @@ def test_what_says_nothing_is_told_in_a_sentence(
     ended = run("calibrate", str(path), "--format", "lines", *more)
 
     assert ended.code == code
-    assert re.search(says, ended.words)
+    assert re.search(expected_error, ended.words)
 
 
 def test_documents_are_read_as_check_reads_them(run: Run, pages: Path, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_documents_are_read_as_check_reads_them(run: Run, pages: Path, tmp_path:
     for path, part in zip(paths, (rows[:250], rows[250:]), strict=True):
         path.write_text(jsonl(row | {"host": f"{n}.example"} for n, row in enumerate(part)))
 
-    said = run("calibrate", *paths, "--text-field", "body", "--site-field", "host", "--json").json
+    report = run("calibrate", *paths, "--text-field", "body", "--site-field", "host", "--json").json
 
-    assert said["documents"] == 500
-    assert sum(said["one_site"]) < sum(said["two_sites"])
+    assert report["documents"] == 500
+    assert sum(report["one_site"]) < sum(report["two_sites"])

@@ -54,10 +54,10 @@ EXPECTED = [
 
 def verdicts(out: str) -> list[tuple[Any, ...]]:
     found = [json.loads(line) for line in out.splitlines()]
-    return [(one["id"], one["verdict"], one["reason"], one["duplicate_of"]) for one in found]
+    return [(row["id"], row["verdict"], row["reason"], row["duplicate_of"]) for row in found]
 
 
-def test_each_reason_however_the_lines_arrive(
+def test_verdicts_are_equal_for_files_folders_gzip_and_stdin(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As lines of JSON with their places, packed, in a folder or by standard input; people get
@@ -100,11 +100,13 @@ def test_plain_text_by_lines_and_by_files(run: Run, tmp_path: Path) -> None:
     assert verdicts(run("check", folder, "--json").out) == by_file
 
 
-def test_fields_plan_and_scope(run: Run, tmp_path: Path) -> None:
+def test_fields_plan_and_scope_can_be_set(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pages.jsonl"
     given = enumerate([(PAGE, "x"), (PAGE, "y"), (edited(PAGE), "x")], 1)
     path.write_text(
-        jsonl([{"p": {"b": one}, "k": number, "site": site} for number, (one, site) in given])
+        jsonl(
+            [{"p": {"b": verdict}, "k": number, "site": site} for number, (verdict, site) in given]
+        )
     )
     fields = ["--text-field", "p.b", "--id-field", "k", "--json"]
 
@@ -113,24 +115,27 @@ def test_fields_plan_and_scope(run: Run, tmp_path: Path) -> None:
         ("2", "duplicate", "exact", "1"),
         ("3", "duplicate", "near", "1"),
     ]
-    found = [one[2] for one in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)]
+    found = [
+        verdict[2] for verdict in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)
+    ]
     assert found == ["new", "exact", "new"]
     assert [
-        one[3] for one in verdicts(run("check", path, *fields, "--set", "scope_field=site").out)
+        verdict[3]
+        for verdict in verdicts(run("check", path, *fields, "--set", "scope_field=site").out)
     ] == [None, None, "1"]
 
 
-def test_a_similarity_decides_what_is_near(run: Run, tmp_path: Path) -> None:
+def test_similarity_sets_the_threshold_of_near_copies(run: Run, tmp_path: Path) -> None:
     """A copy with a few words changed is near by the plan's own similarity and not by a greater
     one."""
     original = text()
     path = tmp_path / "pages.jsonl"
     path.write_text(jsonl([{"id": "a", "text": original}, {"id": "b", "text": edited(original)}]))
 
-    assert [one[2] for one in verdicts(run("check", path, "--json").out)] == ["new", "near"]
-    found = [one[2] for one in verdicts(run("check", path, "--similarity", "0.99", "--json").out)]
+    assert [row[2] for row in verdicts(run("check", path, "--json").out)] == ["new", "near"]
+    found = [row[2] for row in verdicts(run("check", path, "--similarity", "0.99", "--json").out)]
     assert found == ["new", "new"]
-    found = [one[2] for one in verdicts(run("check", path, "--similarity", "60%", "--json").out)]
+    found = [row[2] for row in verdicts(run("check", path, "--similarity", "60%", "--json").out)]
     assert found == ["new", "near"]
     of_copy = json.loads(run("check", path, "--json").out.splitlines()[1])
     assert of_copy["similarity"] == dedup([original, edited(original)])["similarity"][1]
@@ -157,13 +162,11 @@ def test_a_similarity_decides_what_is_near(run: Run, tmp_path: Path) -> None:
     )
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
-    said = run("check", path, "--index", tmp_path / "other").err
-    assert "Start the index with an empty directory; it is rebuilt from the log." in said
+    errors = run("check", path, "--index", tmp_path / "other").err
+    assert "Start the index with an empty directory; it is rebuilt from the log." in errors
 
 
-def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
-    run: Run, tmp_path: Path
-) -> None:
+def test_unreadable_lines_are_reported_and_the_rest_is_judged(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "rude.jsonl"
     lines = [
         b"{broken",
@@ -182,12 +185,12 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     as_json, as_text = run("check", path, "--json"), run("check", path, "--rows", 0)
 
     found = [json.loads(line) for line in as_json.out.splitlines()]
-    assert [one["location"] for one in found] == [
+    assert [row["location"] for row in found] == [
         f"rude.jsonl:{number}" for number in range(1, len(lines) + 1)
     ]
     dead, kept, copy = "dead-letter", "unique", "duplicate"
     expected = [dead, dead, dead, dead, kept, kept, copy, dead, dead, copy]
-    assert [one["verdict"] for one in found] == expected
+    assert [row["verdict"] for row in found] == expected
     assert as_text.code == as_json.code == 0
     assert "unreadable  6 (decode 3, field 3)" in as_text.out
     assert "rude.jsonl:1: The value is not JSON" in as_text.err
@@ -196,20 +199,20 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
     assert "line 1" not in as_text.err
     *letters, remark = as_text.err.splitlines()
     assert len(letters) == 6
-    # The field of the text is there, so that nothing is said of it.
+    # There is no remark on the text field, because other lines have it.
     assert (
         remark
         == "Bytes that are not UTF-8 were judged as U+FFFD, in 1 document; the first is rude.jsonl:5."
     )
     shown = run("check", path, "--rows", 2).err.splitlines()[2:]
     assert shown == ["... and 4 more that cannot be read.", remark]
-    # Each has another problem.
+    # Without --rows all are shown, because no two have the same problem.
     assert run("check", path).err.splitlines() == [*letters, remark]
     assert "\x1b" not in as_json.out + as_text.out + as_text.err
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "expected_error"),
     [
         ("none.jsonl", None, "does not exist"),
         ("odd.xyz", b"x", "add --format jsonl, text, lines, warc or columns"),
@@ -221,8 +224,8 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(
         ),
     ],
 )
-def test_files_that_cannot_be_read(
-    run: Run, tmp_path: Path, name: str, content: bytes | None, says: str
+def test_files_that_cannot_be_read_are_reported(
+    run: Run, tmp_path: Path, name: str, content: bytes | None, expected_error: str
 ) -> None:
     path = tmp_path / name
     if content is not None:
@@ -231,12 +234,12 @@ def test_files_that_cannot_be_read(
     ended = run("check", path)
 
     assert ended.code == 1
-    assert says in ended.err
+    assert expected_error in ended.err
     assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--keep", "longest"], ["--to", "out"]])
-def test_nothing_to_judge_is_a_failure(
+def test_files_without_documents_exit_1(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
     """A folder without documents, an empty file, and one of blank lines, also as what the others
@@ -254,7 +257,7 @@ def test_nothing_to_judge_is_a_failure(
     nothing = run("check", "empty.jsonl", "blank.txt.jsonl", *more)
     against = []
     for name in ("empty.jsonl", "odd.jsonl"):
-        shutil.rmtree("out", ignore_errors=True)  # it was begun with other files
+        shutil.rmtree("out", ignore_errors=True)  # of a run with other files
         against.append(run("check", "a.jsonl", "--against", name, *more))
     folder = run("check", "folder", *more)
     if not more:
@@ -279,8 +282,7 @@ def test_nothing_to_judge_is_a_failure(
 
 
 def test_new_documents_are_judged_against_old_ones(run: Run, tmp_path: Path) -> None:
-    """Nothing of the old ones is shown; a new one that is near one of them names it; what cannot be
-    read of them is told."""
+    """Old documents are not listed; a new document that is near an old one names it."""
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     (tmp_path / "old" / "a.jsonl").write_text(jsonl([{"id": "kept", "text": PAGE}]) + "no JSON\n")
@@ -336,23 +338,23 @@ def test_an_index_grows_from_run_to_run(run: Run, tmp_path: Path) -> None:
     dropped = [
         json.loads(path.read_text()) for path in sorted((tmp_path / "out" / "duplicates").iterdir())
     ]
-    found = [(one["dedup_of"], one["dedup_reason"], one["dedup_group"]) for one in dropped]
+    found = [(row["dedup_of"], row["dedup_reason"], row["dedup_group"]) for row in dropped]
     assert found == [("b", "near", None), ("a", "unchanged", None)]
     with Index(index) as opened:
         assert list(opened) == ["a", "b"]
         assert opened.add("e", edited(PAGE)).duplicate_of == "a"
     for similarities in (["--similarity", "1"], ["--set", "similarity_unsure=1"]):
-        asked = tmp_path / similarities[-1]
-        shutil.copytree(index, asked)
+        index_copy = tmp_path / similarities[-1]
+        shutil.copytree(index, index_copy)
         (tmp_path / "f.jsonl").write_text(jsonl([{"id": "f", "text": PAGE.rpartition(" ")[0]}]))
-        found = verdicts(run("check", tmp_path / "f.jsonl", "--index", asked, "--json").out)
+        found = verdicts(run("check", tmp_path / "f.jsonl", "--index", index_copy, "--json").out)
         assert found == [("f", "duplicate", "near", "a")]
         (tmp_path / "f.jsonl").write_text(jsonl([{"id": "g", "text": PAGE.partition(" ")[2]}]))
-        near = run("check", tmp_path / "f.jsonl", "--index", asked, "--json", *similarities)
+        near = run("check", tmp_path / "f.jsonl", "--index", index_copy, "--json", *similarities)
         assert verdicts(near.out) == [("g", "unique", "new", None)]
 
 
-def test_an_index_that_is_open_or_cannot_be_made_is_a_sentence(run: Run, tmp_path: Path) -> None:
+def test_an_index_that_is_open_or_cannot_be_made_is_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(jsonl([{"id": "a", "text": PAGE}]))
     with Index(tmp_path / "index"):
         ended = run("check", tmp_path / "a.jsonl", "--index", tmp_path / "index")
@@ -368,7 +370,7 @@ def test_an_index_that_is_open_or_cannot_be_made_is_a_sentence(run: Run, tmp_pat
     assert f". Name a folder that can be written with {remedy}" in refused.words
 
 
-def test_an_index_that_contains_all_documents_is_named(run: Run, tmp_path: Path) -> None:
+def test_an_index_that_contains_all_documents_is_reported(run: Run, tmp_path: Path) -> None:
     """A second run keeps no document; a note says why."""
     source, index = tmp_path / "a.jsonl", tmp_path / "index"
     source.write_text(jsonl([{"id": "a", "text": PAGE}, {"id": "b", "text": OTHER}]))
@@ -382,7 +384,7 @@ def test_an_index_that_contains_all_documents_is_named(run: Run, tmp_path: Path)
     assert "already contained" not in run("check", source, "--index", index).words
 
 
-def test_short_texts_are_compared_and_what_is_below_the_floor_is_counted(
+def test_short_texts_are_compared_and_texts_below_the_floor_counted(
     run: Run, tmp_path: Path
 ) -> None:
     """Texts of 15 words are compared; where more than a tenth is below the floor, a note names the

@@ -1,4 +1,4 @@
-"""`config check|show|reference`, and `doctor`: what is set, before anything is done with it."""
+"""`config check`, `config show` and `doctor`: check settings before they are used."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stream_dedup.settings.page import reference_page
 from tests.cli.running import Run
 
 
-def test_check_says_that_all_is_well(run: Run) -> None:
+def test_config_check_finds_no_problem_in_the_defaults(run: Run) -> None:
     assert run("config", "check").code == 0
     assert run("config", "check", "--json").json == {"ok": True, "problems": []}
 
 
-def test_check_finds_what_only_use_would_show(run: Run, tmp_path: Path) -> None:
+def test_config_check_finds_bad_key_files_and_unknown_properties(run: Run, tmp_path: Path) -> None:
     """A key that is too short and a property that librdkafka does not know are found without a
     broker, both at once."""
     key = tmp_path / "key"
@@ -40,7 +40,7 @@ def test_check_finds_what_only_use_would_show(run: Run, tmp_path: Path) -> None:
     assert "s3cret" not in ended.out + ended.err
 
 
-def test_check_finds_bad_properties_beside_bad_values(
+def test_config_check_reports_bad_properties_and_bad_values(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All at once: values, names, and each Kafka property, whichever of them would end the reading
@@ -68,7 +68,7 @@ def test_check_finds_bad_properties_beside_bad_values(
     assert "s3cret" not in ended.err + without_value.err
 
 
-def test_show_masks_secrets_and_tells_origins(
+def test_config_show_masks_secrets_and_names_origins(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "settings.toml"
@@ -89,22 +89,21 @@ def test_show_masks_secrets_and_tells_origins(
     assert "s3cret" not in as_text.out
 
 
-def test_reference_prints_the_page(run: Run) -> None:
+def test_config_show_reference_prints_the_page(run: Run) -> None:
     assert run("config", "show", "--reference").out == reference_page()
 
 
-# -- doctor, where there is no Kafka: every check ends in a line all the same
+# -- doctor without Kafka: every check still prints a line
 
 
-def test_without_kafka_the_rest_is_checked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster's checks are called not checked, never ok; the silence itself is refused, and the
-    exit code 78."""
+def test_doctor_without_kafka_runs_other_checks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that need the cluster are reported as not checked, never as ok."""
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        ended = run("doctor", "--json", "-b", f"127.0.0.1:{held.getsockname()[1]}")
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        ended = run("doctor", "--json", "-b", f"127.0.0.1:{bound_socket.getsockname()[1]}")
 
-    states = {one["check"]: one["state"] for one in ended.json["checks"]}
+    states = {result["check"]: result["state"] for result in ended.json["checks"]}
     assert ended.code == 78
     assert states["brokers"] == "refused"
     found = {states[check] for check in ("topics", "log", "offsets", "declaration", "volume")}
@@ -112,7 +111,7 @@ def test_without_kafka_the_rest_is_checked(run: Run, monkeypatch: pytest.MonkeyP
     assert states["prints"] == states["properties"] == "ok"
 
 
-def test_wrong_properties_are_refused_before_kafka_is_asked(run: Run) -> None:
+def test_doctor_refuses_unknown_properties_before_it_connects(run: Run) -> None:
     """All at once, in a table that ends with the counts."""
     ended = run("doctor", "--set", "kafka.securty.protocol=ssl", "--set", "kafka.client.rak=a")
 

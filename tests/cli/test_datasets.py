@@ -85,14 +85,14 @@ def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
         ("/no/such/file", {}, "does not exist"),
     ],
 )
-def test_what_is_no_dataset_is_a_sentence(
+def test_dedup_refuses_invalid_sources_with_a_sentence(
     source: object, arguments: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         dedup(source, **arguments)
 
 
-def tree(folder: Path) -> dict[str, bytes]:
+def read_tree(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -119,13 +119,13 @@ def source(tmp_path: Path) -> Path:
 
 
 class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
+    """Raised in place of a kill, because no handler catches it."""
 
 
 @pytest.mark.parametrize(
     ("dies_after", "batch"), [(1, 1000), (4, 1000), (14, 1000), (1, 25), (4, 25), (9, 25)]
 )
-def test_a_run_that_was_killed_ends_with_equal_output(
+def test_a_killed_run_continues_with_equal_output(
     run: Run,
     tmp_path: Path,
     source: Path,
@@ -133,34 +133,33 @@ def test_a_run_that_was_killed_ends_with_equal_output(
     dies_after: int,
     batch: int,
 ) -> None:
-    """Killed while it writes a part, wherever that is, it goes on, and every file has the same
-    bytes as without."""
+    """A run that is killed while it writes a part continues and writes the same bytes."""
     monkeypatch.setattr(parts, "PART_ROWS", 40)
     monkeypatch.setattr(offline, "BATCH_DOCUMENTS", batch)  # more and less than a part
     assert run("check", source, "--to", tmp_path / "whole").code == 0
     replaced, calls = parts.replace_file, iter(range(1000))
 
-    def dying(path: Path, write: Callable[[Path], object]) -> None:
+    def write_or_die(path: Path, write: Callable[[Path], object]) -> None:
         if next(calls) == dies_after:
             write(path)  # half a part is left behind
             raise Killed
         replaced(path, write)
 
-    monkeypatch.setattr(parts, "replace_file", dying)
+    monkeypatch.setattr(parts, "replace_file", write_or_die)
     with pytest.raises(Killed):
         run("check", source, "--to", tmp_path / "killed")
     monkeypatch.setattr(parts, "replace_file", replaced)
     ended = run("check", source, "--to", tmp_path / "killed", "--json")
 
     assert ended.json["unreadable"] == 2
-    whole = tree(tmp_path / "whole")
-    assert tree(tmp_path / "killed") == whole
+    whole = read_tree(tmp_path / "whole")
+    assert read_tree(tmp_path / "killed") == whole
     assert len(whole) > 20
-    (tmp_path / "killed" / "index").mkdir()  # as a kill behind the last part leaves it
+    (tmp_path / "killed" / "index").mkdir()  # as after a kill behind the last part
     again = run("check", source, "--to", tmp_path / "killed")
     assert again.code == 0
     assert "complete" in again.err
-    assert tree(tmp_path / "killed") == whole
+    assert read_tree(tmp_path / "killed") == whole
     assert not (tmp_path / "killed" / "index").exists()
     kept = pq.read_table(tmp_path / "whole" / "kept" / "part-00000.parquet")
     assert kept.column_names == ["id", "text"]
@@ -171,37 +170,36 @@ def test_a_run_that_was_killed_ends_with_equal_output(
         ],
         promote_options="default",
     ).to_pylist()
-    assert {one["dedup_reason"] for one in duplicates} >= {"exact", "near"}
-    assert all(one["dedup_of"] for one in duplicates)
+    assert {duplicate["dedup_reason"] for duplicate in duplicates} >= {"exact", "near"}
+    assert all(duplicate["dedup_of"] for duplicate in duplicates)
 
 
-def test_a_folder_of_something_else_is_left_alone(run: Run, tmp_path: Path, source: Path) -> None:
+def test_check_refuses_folders_with_other_content(run: Run, tmp_path: Path, source: Path) -> None:
     """Not empty, begun with other settings, inside the source, or no text column: a sentence, and
     nothing is written."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     assert "is not empty" in run("check", source, "--to", tmp_path / "full").err
     assert "is inside" in run("check", source, "--to", source / "out").err
-    said = run("check", source, "--text-field", "body").err
-    assert "has no column 'body'; its columns are id, text" in said
+    errors = run("check", source, "--text-field", "body").err
+    assert "has no column 'body'; its columns are id, text" in errors
     assert run("check", source / "b.parquet", "--to", tmp_path / "out").code == 0
-    said = run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
-    assert "other settings" in said
+    errors = run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
+    assert "other settings" in errors
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_fields_that_give_way_are_counted(run: Run, tmp_path: Path, form: str) -> None:
-    """Of rows that bear the names of what is added, as those of an earlier run do; also if a run
-    finds itself complete."""
-    own: dict[str, Any] = {"dedup_of": "mine", "dedup_group": None, "dedup_problem": "own"}
+def test_replaced_fields_of_the_source_are_counted(run: Run, tmp_path: Path, form: str) -> None:
+    """Rows of an earlier run already have the fields that `check` adds."""
+    dedup_fields: dict[str, Any] = {"dedup_of": "mine", "dedup_group": None, "dedup_problem": "own"}
     rows = [
-        {"id": name, "text": text, **own}
+        {"id": name, "text": text, **dedup_fields}
         for name, text in zip("abcd", [TEXTS[0]] * 3 + [None], strict=True)
     ]
     path = tmp_path / f"a.{form}"
     if form == "jsonl":
         path.write_text(jsonl(rows))
-    else:  # bytes that are no text are a value, too
+    else:  # bytes that are not UTF-8 count as a value
         pq.write_table(
             pa.table(
                 {
@@ -213,9 +211,9 @@ def test_fields_that_give_way_are_counted(run: Run, tmp_path: Path, form: str) -
         )
 
     for _ in range(2):
-        said = run("check", path, "--to", tmp_path / "out").err
-        assert "dedup_of of 2 rows, dedup_problem of 1 row. The source still has them." in said
-        assert "dedup_group" not in said
+        errors = run("check", path, "--to", tmp_path / "out").err
+        assert "dedup_of of 2 rows, dedup_problem of 1 row. The source still has them." in errors
+        assert "dedup_group" not in errors
     again = run("check", tmp_path / "out" / "kept", "--to", tmp_path / "again")
     assert (again.code, again.err) == (0, "")
 
@@ -231,7 +229,7 @@ def test_the_notebook_runs() -> None:
     assert sum(names["groups"]["id_count"].to_pylist()) == names["table"].num_rows
 
 
-def test_the_page_is_walked_through(
+def test_the_commands_and_code_of_the_datasets_page_run(
     run: Run, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands of the page in an empty folder with `data/`, then its Python; every row is in
@@ -254,7 +252,7 @@ def test_the_page_is_walked_through(
     assert written == len(TEXTS) + 100 + 50 + 1
 
 
-def test_a_corpus_is_cleaned_as_its_page_says(
+def test_the_llm_corpus_page_removes_the_test_set(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands of the page on corpora that need no Kafka; what is near the test set leaves the

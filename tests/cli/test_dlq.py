@@ -1,4 +1,4 @@
-"""Dead letters: shown as they are, and restored as they came."""
+"""Dead letters: restoring source records, and filters."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from stream_dedup.orders.run_redrive import Selection, original, summary_of
 from tests.cli.running import Run
 
 
-def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:
-    """Return the letter that a worker makes of a record with these headers."""
+def dead_letter(
+    source: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234
+) -> Message:
+    """Return the dead letter that a worker writes for a record with these headers."""
     letter = DeadLetter("decode", "JSONDecodeError", "The value is no JSON.")
-    own = headers.of_dead_letter(letter, Position("documents", b"", 3, 8812), "group", timestamp_ms)
+    added = headers.of_dead_letter(
+        letter, Position("documents", b"", 3, 8812), "group", timestamp_ms
+    )
     return Message(
-        "dlq.documents", 3, 17, b"key", value, 99, headers.escape_source_headers(found) + own
+        "dlq.documents", 3, 17, b"key", value, 99, headers.escape_source_headers(source) + added
     )
 
 
 @pytest.mark.parametrize(
-    "came",
+    "given",
     [
         [],
         [("n", b"1"), ("n", None)],
@@ -31,22 +35,31 @@ def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 
         [("__dlq.errors.topic", b"of somebody else"), ("__dlq.errors.offset", b"3")],
     ],
 )
-def test_a_letter_is_restored_as_it_came(came: Headers) -> None:
+def test_a_dead_letter_restores_its_source_record(given: Headers) -> None:
     """Headers in their order and under their names, also those that look like ours; key, value,
     timestamp, partition."""
-    letter = letter_of(dead(came))
+    letter = letter_of(dead_letter(given))
 
-    told = (letter.source, letter.stage, letter.error_class, letter.size)
-    assert told == ("documents-3@8812", "decode", "JSONDecodeError", 1)
-    assert original(letter) == ("documents", 3, b"key", b"{", 1234, came)
-    assert original(letter_of(dead(came, None, None))) == ("documents", 3, b"key", None, None, came)
+    fields = (letter.source, letter.stage, letter.error_class, letter.size)
+    assert fields == ("documents-3@8812", "decode", "JSONDecodeError", 1)
+    assert original(letter) == ("documents", 3, b"key", b"{", 1234, given)
+    assert original(letter_of(dead_letter(given, None, None))) == (
+        "documents",
+        3,
+        b"key",
+        None,
+        None,
+        given,
+    )
 
 
-def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
-    """Somebody else's record on the topic has no source; one that was cut says how large it was."""
+def test_foreign_records_and_cut_dead_letters_are_recognized() -> None:
+    """A foreign record has no source; a cut dead letter has the size of the whole value."""
     foreign = letter_of(Message("dlq.documents", 0, 0, None, b"x", None, []))
     cut = letter_of(
-        dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")])
+        dead_letter([])._replace(
+            headers=[*dead_letter([]).headers, (headers.ERROR_TRUNCATED, b"5000")]
+        )
     )
 
     assert (foreign.source, foreign.partition, foreign.stage) == ("", None, "")
@@ -56,7 +69,7 @@ def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "lacks",
+    "header",
     [
         (headers.ERROR_TRUNCATED, b"5000"),
         (headers.ERROR_KEY_TRUNCATED, b"5000"),
@@ -65,28 +78,30 @@ def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
         (headers.ERROR_CLASS, b"Unreadable"),
     ],
 )
-def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]) -> None:
+def test_an_incomplete_dead_letter_is_not_sent_back(header: tuple[str, bytes]) -> None:
     """It would come back as another record: without its value a tombstone, without its headers one
     that never had them."""
-    assert letter_of(dead([])._replace(headers=[*dead([]).headers, lacks])).is_cut
-    assert not letter_of(dead([lacks])).is_cut  # a header of that name that a crawler sent
+    assert letter_of(dead_letter([])._replace(headers=[*dead_letter([]).headers, header])).is_cut
+    assert not letter_of(dead_letter([header])).is_cut  # a header of that name that a crawler sent
 
 
-def test_a_letter_before_the_committed_offset_was_sent_back_if_it_can_be() -> None:
-    cut = dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")])
+def test_a_letter_before_the_committed_offset_is_shown_as_sent_back() -> None:
+    cut = dead_letter([])._replace(
+        headers=[*dead_letter([]).headers, (headers.ERROR_TRUNCATED, b"5000")]
+    )
 
     def fields(letter: Message, documents: str, first_unsent: int) -> tuple[bool, bool]:
         row = letter_of(letter).to_fields(documents, first_unsent)
         return row["can_be_sent_back"], row["sent_back"]
 
-    assert fields(dead([]), "documents", 18) == (True, True)
-    assert fields(dead([]), "documents", 17) == (True, False)
+    assert fields(dead_letter([]), "documents", 18) == (True, True)
+    assert fields(dead_letter([]), "documents", 17) == (True, False)
     assert fields(cut, "documents", 18) == (False, False)
-    assert fields(dead([]), "other", 18) == (False, False)
+    assert fields(dead_letter([]), "other", 18) == (False, False)
 
 
-def test_filters_look_at_stage_class_and_reason() -> None:
-    letter = letter_of(dead([]))
+def test_filters_select_by_stage_class_and_reason() -> None:
+    letter = letter_of(dead_letter([]))
 
     assert Selection().includes(letter)
     assert Selection(("size", "decode"), ("JSONDecodeError",), "no json").includes(letter)
@@ -95,8 +110,8 @@ def test_filters_look_at_stage_class_and_reason() -> None:
     assert not Selection((), (), "timestamp").includes(letter)
 
 
-def test_a_shadow_has_nothing_to_audit(run: Run) -> None:
-    """It delivers nothing; the sentence says what can be compared instead."""
+def test_audit_refuses_shadow_mode(run: Run) -> None:
+    """Shadow mode delivers nothing; the sentence names what can be compared instead."""
     ended = run("audit", "--set", "mode=shadow", "-b", "localhost:1")
 
     assert ended.code == 78

@@ -29,9 +29,9 @@ from tests.cli.test_check import OTHER, PAGE, edited
 
 @pytest.fixture
 def files(tmp_path: Path) -> Callable[[str, str], tuple[Path, Path]]:
-    def write(one: str, other: str) -> tuple[Path, Path]:
-        (tmp_path / "a.txt").write_text(one)
-        (tmp_path / "b.txt").write_text(other)
+    def write(first: str, second: str) -> tuple[Path, Path]:
+        (tmp_path / "a.txt").write_text(first)
+        (tmp_path / "b.txt").write_text(second)
         return tmp_path / "a.txt", tmp_path / "b.txt"
 
     return write
@@ -52,10 +52,10 @@ CASES: dict[str, tuple[str, str, str | None, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", CASES)
-def test_the_verdict_and_its_reason(run: Run, files: Callable[..., Any], what: str) -> None:
-    one, other, reason, why, plan = CASES[what]
-    found = run("explain", *files(one, other), "--plan", plan, "--json").json
+@pytest.mark.parametrize("case", CASES)
+def test_the_verdict_and_its_reason(run: Run, files: Callable[..., Any], case: str) -> None:
+    first, second, reason, why, plan = CASES[case]
+    found = run("explain", *files(first, second), "--plan", plan, "--json").json
     assert (found["verdict"], found["reason"]) == ("duplicate" if reason else "unique", reason)
     assert why in found["explanation"]
 
@@ -70,7 +70,7 @@ def test_the_table_has_the_similarity_of_the_sentence(run: Run, files: Callable[
     assert "the first, by the rule" in ended.out
 
 
-def test_the_better_of_two_copies(run: Run, tmp_path: Path) -> None:
+def test_explain_names_the_better_of_two_copies(run: Run, tmp_path: Path) -> None:
     """The second beats the first or does not, by the rule of the settings; what is no copy is never
     the better one."""
 
@@ -89,7 +89,7 @@ def test_the_better_of_two_copies(run: Run, tmp_path: Path) -> None:
         return bool(found["better"])
 
     short = (PAGE, "a.example", 1)
-    long = (PAGE + "".join(f" more{at}" for at in range(40)), "b.example", 2)
+    long = (PAGE + "".join(f" more{number}" for number in range(40)), "b.example", 2)
     assert better(short, long)
     assert not better(long, short)
     newest = ("--set", "better=newest")
@@ -99,35 +99,36 @@ def test_the_better_of_two_copies(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_figures_are_those_of_plan_and_recipe(run: Run, files: Callable[..., Any]) -> None:
-    """Blocks add up to the distance; what differs most comes first, with the weights that the
-    recipe gives."""
+    """The distances of the blocks add up to the distance."""
     found = run("explain", *files(PAGE, edited(PAGE)), "--json", "--rows", 1000).json
     weights = explain_features(Recipe(), PAGE), explain_features(Recipe(), edited(PAGE))
-    differences = [abs(one["weights"][0] - one["weights"][1]) for one in found["differing"]]
+    differences = [
+        abs(feature["weights"][0] - feature["weights"][1]) for feature in found["differing"]
+    ]
 
-    assert sum(one["distance"] for one in found["blocks"]) == found["distance"] > 0
+    assert sum(block["distance"] for block in found["blocks"]) == found["distance"] > 0
     assert (
         int(found["documents"][0]["fingerprint"], 16)
         ^ int(found["documents"][1]["fingerprint"], 16)
         != 0
     )
     assert differences == sorted(differences, reverse=True)
-    assert {one["feature"] for one in found["differing"]} == {
+    assert {feature["feature"] for feature in found["differing"]} == {
         name
         for name in weights[0].keys() | weights[1].keys()
         if weights[0].get(name, 0) != weights[1].get(name, 0)
     }
-    assert "edited" in {one["feature"] for one in found["differing"]}
+    assert "edited" in {feature["feature"] for feature in found["differing"]}
     assert found["features_shared"] == len(weights[0].keys() & weights[1].keys())
     assert 0.9 < found["weight_shared"] < 1
 
 
-def test_the_page_can_be_read(run: Run, files: Callable[..., Any]) -> None:
+def test_the_text_output_has_blocks_and_features(run: Run, files: Callable[..., Any]) -> None:
     """Verdict and sentence first, then prints, blocks, and the features that differ most with both
     weights."""
     page = run("explain", *files(PAGE, edited(PAGE)), "--plan", "128:8:1:21:75%", "--rows", 2).out
-    told = r"\Aduplicate \(near\): .*^blocks .* of 8 within 1 bit; differences .*^features that differ most.* more; use --rows"
-    assert re.search(told, page, re.DOTALL | re.MULTILINE)
+    pattern = r"\Aduplicate \(near\): .*^blocks .* of 8 within 1 bit; differences .*^features that differ most.* more; use --rows"
+    assert re.search(pattern, page, re.DOTALL | re.MULTILINE)
 
 
 def test_json_files_are_read_as_records(run: Run, tmp_path: Path) -> None:
@@ -169,17 +170,17 @@ def test_the_recipe_is_that_of_the_settings(
 ) -> None:
     """Prints have the recipe's width, the features shown are its own, and a plan beyond its width
     is refused."""
-    asked = ("explain", *files(PAGE, edited(PAGE)), "--set", f"recipe={recipe}", "--json")
-    found = run(*asked, "--plan", plan).json
+    command = ("explain", *files(PAGE, edited(PAGE)), "--set", f"recipe={recipe}", "--json")
+    found = run(*command, "--plan", plan).json
 
     assert found["recipe"].startswith(f"{recipe.split(':', maxsplit=1)[0]}:{4 * digits}:")
-    assert {len(one["fingerprint"]) for one in found["documents"]} == {digits}
-    assert found["distance"] == sum(one["distance"] for one in found["blocks"])
+    assert {len(document["fingerprint"]) for document in found["documents"]} == {digits}
+    assert found["distance"] == sum(block["distance"] for block in found["blocks"])
     weights = [explain_features(Recipe(recipe), text) for text in (PAGE, edited(PAGE))]
     assert found["features_total"] == len(weights[0] | weights[1])
-    assert {one["feature"] for one in found["differing"]} <= weights[0].keys() | weights[1].keys()
+    assert {item["feature"] for item in found["differing"]} <= weights[0].keys() | weights[1].keys()
     if digits < 32:
-        assert "compares 128 bits" in run(*asked, "--plan", "blocks").err
+        assert "compares 128 bits" in run(*command, "--plan", "blocks").err
 
 
 def test_vectors_are_explained_by_their_numbers(run: Run, tmp_path: Path) -> None:
@@ -190,12 +191,11 @@ def test_vectors_are_explained_by_their_numbers(run: Run, tmp_path: Path) -> Non
     found = run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).json
 
     assert found["differing"] == [{"feature": "#2", "weights": [-1.0, -1.5]}]
-    said = run("explain", tmp_path / "a.json", tmp_path / "c.txt", *options).err
-    assert "the recipe expects vectors" in said
+    errors = run("explain", tmp_path / "a.json", tmp_path / "c.txt", *options).err
+    assert "the recipe expects vectors" in errors
 
 
-# -- a position names the topic that it was printed with, also after the filter's source was given
-# another name
+# -- a position names its topic, also after the source topic of the filter was renamed
 
 RENAMED = Settings.model_validate({"documents": "crawl2", "duplicates": "copies"})
 
@@ -204,7 +204,7 @@ def _nothing(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
-AROUND = OrderDependencies(read_whole_log=_nothing, read_partition=_nothing)
+DEPENDENCIES = OrderDependencies(read_whole_log=_nothing, read_partition=_nothing)
 
 
 @pytest.mark.parametrize("text", ["documents-11@0", "duplicates-11@3", "other-1@2"])
@@ -212,7 +212,7 @@ def test_a_position_in_another_topic_is_no_document_of_this_filter(text: str) ->
     with pytest.raises(
         InputError, match=r"is not a position in crawl2 or copies, .* Nothing was written"
     ):
-        find_source(AROUND, RENAMED, text, bytes(16), b"key")
+        find_source(DEPENDENCIES, RENAMED, text, bytes(16), b"key")
     with pytest.raises(
         InputError, match="is not a position in the source topic: workers read only crawl2"
     ):
@@ -221,7 +221,7 @@ def test_a_position_in_another_topic_is_no_document_of_this_filter(text: str) ->
 
 @pytest.mark.parametrize("text", ["11@3", "crawl2-11@3"])
 def test_a_position_in_the_source_is_understood(text: str) -> None:
-    assert find_source(AROUND, RENAMED, text, bytes(16), b"key") == SourcePlace(11, 3)
+    assert find_source(DEPENDENCIES, RENAMED, text, bytes(16), b"key") == SourcePlace(11, 3)
 
 
 @pytest.mark.parametrize(
@@ -230,28 +230,28 @@ def test_a_position_in_the_source_is_understood(text: str) -> None:
 def test_explain_reads_the_topic_that_a_position_names(
     text: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    reads = []
 
     def record_at(
         _: object, __: object, name: str, partition: int, offset: int, ___: str
     ) -> Message:
-        asked.append((name, partition, offset))
+        reads.append((name, partition, offset))
         return Message(name, partition, offset, b"key", b"some words", None, [])
 
     monkeypatch.setattr(one_text, "record_at", record_at)
     one_text.read_compared(RENAMED, text, takes_vectors=False)
-    assert asked == [(topic, 1, 3)]
+    assert reads == [(topic, 1, 3)]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.parquet", "a.warc.gz", "a.txt.gz"])
-def test_a_file_of_many_documents_is_no_text(
+def test_a_file_of_many_documents_is_refused(
     run: Run, files: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:
-    """It is not taken as one document without a word: neither by `explain` nor by `similar`."""
-    one, _ = files(PAGE, OTHER)
-    (tmp_path / name).write_bytes(one.read_bytes())
+    """`explain` and `similar` do not read it as one text."""
+    text_file, _ = files(PAGE, OTHER)
+    (tmp_path / name).write_bytes(text_file.read_bytes())
 
-    for words in (["explain", one, tmp_path / name], ["similar", tmp_path / name]):
+    for words in (["explain", text_file, tmp_path / name], ["similar", tmp_path / name]):
         ended = run(*words)
         assert (ended.code, ended.out) == (1, "")
         assert ended.err.startswith(
@@ -347,10 +347,10 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
     """`declare --similarity` changes the filter's plan, and not the settings of a shell; options
     take precedence, and without an index a note names the settings."""
     texts = {1: PAGE, 2: edited(PAGE)}
-    asked = []
+    asked_addresses = []
 
     def ask(base: str, path: str, *_: object) -> tuple[int, bytes]:
-        asked.append(base)
+        asked_addresses.append(base)
         if base.endswith(":1"):
             raise ConnectionRefusedError
         return 200, json.dumps({"plan": PLANS["bands"].with_similarity(similarity=99).id}).encode()
@@ -368,7 +368,7 @@ def test_positions_are_judged_by_the_plan_of_the_running_index(
 
     assert verdict() == "unique"
     assert verdict("--index", "http://127.0.0.1:5") == "unique"
-    assert asked[-1] == "http://127.0.0.1:5"
+    assert asked_addresses[-1] == "http://127.0.0.1:5"
     assert verdict("--similarity", "0.6") == "duplicate"
     assert verdict("--set", "similarity=0.6") == "duplicate"
     monkeypatch.setattr(similar_in_index, "addresses", lambda settings: ["http://127.0.0.1:1"])

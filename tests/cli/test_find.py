@@ -46,13 +46,13 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     )
     engine.add_text(copy._replace(better="longest", counted=3), ["other"])
     for offset, reason in enumerate(("near", "exact", "unchanged")):
-        one = copy._replace(
+        member = copy._replace(
             output_position=f"duplicates-2@{offset}",
             reason=reason,
             group_position="documents-0@5",
             id=f"https://b.example/{offset}",
         )
-        engine.add_text(one._replace(time_ms=copy.time_ms + offset), ["other"])
+        engine.add_text(member._replace(time_ms=copy.time_ms + offset), ["other"])
     released = copy._replace(output_position="duplicates-2@9", source_position="documents-0@9")
     engine.add_text(released._replace(group_position="documents-0@5", id="released"), ["other"])
     engine.add_text(
@@ -68,27 +68,27 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
         ["other"],
     )
     engine.commit(EngineCheckpoint({}, {}))
-    place = Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT})
+    finder = Finder(engine, Languages(), lambda _: {"unique-0@0": TEXT})
     token = tmp_path / "token"
     token.write_text("secret\n")
-    with serving_api(place, token) as one:
-        yield one
+    with serving_api(finder, token) as http_server:
+        yield http_server
     engine.close()
 
 
 @pytest.fixture
 def ask(run: Callable[..., Any], server: HttpServer, tmp_path: Path) -> Callable[..., Any]:
-    def asked(*arguments: object) -> Any:
+    def ask_server(*arguments: object) -> Any:
         token = f"console_token_file={tmp_path / 'token'}"
         return run(*arguments, "--search", f"http://127.0.0.1:{server.port}", "--set", token)
 
-    return asked
+    return ask_server
 
 
 def test_a_clue_is_found_as_an_argument_and_in_a_file(
     ask: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """With its share, place and snippet; what a text or an id holds cannot repaint the terminal."""
+    """The output has share, position and snippet, and no escape sequences of texts or ids."""
     (tmp_path / "clue.txt").write_text("the best of times it was the WORST")
     shown = ask("find", "the best of times it was the WORST")
 
@@ -97,9 +97,9 @@ def test_a_clue_is_found_as_an_argument_and_in_a_file(
     assert "It was the best of times, it was the worst of \\x1b[31mtimes." in shown.out
     assert "1 document contains the text" in shown.err + shown.out
     answer = json.loads(ask("find", tmp_path / "clue.txt", "--json").out)
-    assert [(one["output_position"], one["share"]) for one in answer["documents"]] == [
-        ("unique-0@0", 1.0)
-    ]
+    assert [
+        (document["output_position"], document["share"]) for document in answer["documents"]
+    ] == [("unique-0@0", 1.0)]
 
 
 def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any]) -> None:
@@ -123,7 +123,7 @@ def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any])
     assert "use only one of --csv and --json" in ask("find", "a b", "--csv", "--json").err
 
 
-def test_what_is_not_found_and_what_is_no_clue(ask: Callable[..., Any]) -> None:
+def test_find_reports_no_match_and_refuses_invalid_queries(ask: Callable[..., Any]) -> None:
     assert "No document contains the text" in "".join(ask("find", "no such words here at all")[1:])
     refused = ask("find", "--text", "***")
     assert (refused.code, "The search text has no word" in refused.err) == (1, True)
@@ -154,12 +154,12 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     listed = ask("group", "--newest").out
     for part in ("documents-0@3", "https://b.example/ (longest)", "2023-11-14 22:13:20Z"):
         assert part in listed
-    assert [one["copies"] for one in json.loads(ask("group", "--json").out)["groups"]] == [2, 1]
+    assert [group["copies"] for group in json.loads(ask("group", "--json").out)["groups"]] == [2, 1]
     unknown = ask("group", "documents-0@99")
     assert (unknown.code, "No copies of 'documents-0@99'" in unknown.err) == (1, True)
 
 
-def test_a_page_that_was_fetched_again_is_one_line() -> None:
+def test_the_line_of_a_page_counts_its_fetches() -> None:
     document = {
         "share": 1,
         "id": "a",
@@ -176,21 +176,21 @@ def test_a_page_that_was_fetched_again_is_one_line() -> None:
     )
 
 
-def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
+def test_limit_bounds_the_shown_pages_and_groups(ask: Callable[..., Any]) -> None:
     """Its newest members, and of how many; the kept page fetched again is no copy."""
     shown = ask("group", "documents-0@5", "--limit", "2")
 
-    said = " ".join((shown.out + shown.err).split())
-    assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, True]
+    output = " ".join((shown.out + shown.err).split())
+    assert [f"duplicates-2@{offset}" in output for offset in range(3)] == [False, True, True]
     assert (
         "kept was kept and has 2 copies; it was fetched again 1 time; an operator released 1 other. "
         "Shown: 1 to 2 of 3 pages (--page, --limit). Its position is documents-0@5."
-    ) in said
-    assert "unique-0@9" in said
+    ) in output
+    assert "unique-0@9" in output
     rest = ask("group", "documents-0@5", "--limit", "2", "--page", "2")
-    said = " ".join((rest.out + rest.err).split())
-    assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [True, False, False]
-    assert "Shown: 3 to 3 of 3 pages (--page, --limit)." in said
+    output = " ".join((rest.out + rest.err).split())
+    assert [f"duplicates-2@{offset}" in output for offset in range(3)] == [True, False, False]
+    assert "Shown: 3 to 3 of 3 pages (--page, --limit)." in output
     for number, group in enumerate(("documents-0@5", "documents-0@3"), 1):
         listed = " ".join(ask("group", "--limit", "1", "--page", number)[1:])
         assert group in listed
@@ -200,7 +200,7 @@ def test_a_group_is_shown_as_far_as_asked_for(ask: Callable[..., Any]) -> None:
         assert "This page is after the last one." in beyond.err + beyond.out
 
 
-def test_nobody_who_answers_is_told_with_what_to_do(
+def test_a_search_that_does_not_answer_is_reported_with_a_remedy(
     run: Callable[..., Any], server: HttpServer
 ) -> None:
     nobody = run("find", "a clue", "--search", "http://127.0.0.1:9")
@@ -218,7 +218,7 @@ def test_nobody_who_answers_is_told_with_what_to_do(
 
 
 @pytest.mark.parametrize("command", ["find", "group"])
-def test_asking_a_search_needs_no_package_of_the_console(command: str) -> None:
-    """Whoever asks a search elsewhere has not installed the extra of one."""
+def test_find_and_group_need_no_package_of_the_console(command: str) -> None:
+    """A client of a search on another machine has not installed the extra."""
     code = f"import sys; sys.modules['jinja2'] = None; import stream_dedup.cli.{command}"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -27,7 +27,7 @@ def volume(tmp_path: Path) -> Path:
     return tmp_path / "state" / "index"
 
 
-def test_a_snapshot_goes_there_and_back(
+def test_a_checkpoint_is_restored_with_an_equal_digest(
     run: Run, volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is taken, restored and looked at has one state digest; a second restore into the same
@@ -56,7 +56,7 @@ def test_a_snapshot_goes_there_and_back(
     assert len(list((tmp_path / "s").iterdir())) == 2  # KEPT
 
 
-def test_bad_arguments(run: Run, volume: Path, tmp_path: Path) -> None:
+def test_checkpoint_and_restore_refuse_bad_usage(run: Run, volume: Path, tmp_path: Path) -> None:
     assert run("index", "checkpoint", tmp_path / "s", "--wait", "5").code == 2
     missing = run("index", "checkpoint", tmp_path / "s", "--volume", tmp_path / "none")
     found = (missing.code, "no index volume" in missing.err, (tmp_path / "none").exists())

@@ -1,5 +1,4 @@
-"""`load`: what is sent for a document; with `--skip` it goes on where it stopped: nothing is
-missing, and little comes twice."""
+"""`load`: the records that it sends for documents."""
 
 from __future__ import annotations
 
@@ -20,9 +19,7 @@ from stream_dedup.settings.settings import Settings
 
 
 class Broker:
-    """A producer that keeps what was flushed. After `left` more records it is interrupted, or fails
-    from then on.
-    """
+    """A producer that records the flushed values."""
 
     first_failure = "No space left."
 
@@ -59,11 +56,10 @@ class Broker:
         return self.failed
 
 
-def loaded(
+def run_load(
     folder: Path, broker: Broker, left: int | None = None, skip: int = 0
 ) -> tuple[int, list[bytes]]:
-    """Load the files of a folder, until the broker has taken so many; return the exit code, and
-    what this run has written."""
+    """Load the files of a folder; `left` is the number of records that the broker accepts."""
     broker.left, broker.failed = left, 0
     broker.written.clear()
     settings = load_settings({"value_format": "json"}, environ={})
@@ -82,27 +78,26 @@ def make_files(folder: Path) -> list[bytes]:
     return [*(b'{"id":"a%d"}' % n for n in range(20)), b, *(b'{"id":"c%d"}' % n for n in range(20))]
 
 
-def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After Ctrl-C what was sent is waited for; with `--skip` the next run sends the rest, also of
-    several interruptions."""
+def test_interrupted_load_is_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After Ctrl-C, load waits until the sent records are written."""
     values, broker = make_files(tmp_path / "files"), Broker()
 
-    assert loaded(tmp_path, broker, 25) == (130, values[:25])
+    assert run_load(tmp_path, broker, 25) == (130, values[:25])
     assert (
         "To continue, add --skip 25; at most 0 documents are then sent twice."
         in capsys.readouterr().err
     )
-    assert loaded(tmp_path, broker, 10, skip=25) == (130, values[25:35])
+    assert run_load(tmp_path, broker, 10, skip=25) == (130, values[25:35])
     assert (
         "To continue, add --skip 35; at most 0 documents are then sent twice."
         in capsys.readouterr().err
     )
-    assert loaded(tmp_path, broker, skip=35) == (0, values[35:])
-    assert loaded(tmp_path, broker) == (0, values)
+    assert run_load(tmp_path, broker, skip=35) == (0, values[35:])
+    assert run_load(tmp_path, broker) == (0, values)
 
 
 @pytest.mark.parametrize(("is_gone", "failed"), [(False, "31 of 41"), (True, "1 of 11")])
-def test_what_kafka_refused_is_sent_again(
+def test_records_that_kafka_refused_are_sent_again(
     is_gone: bool, failed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing that follows a refused document counts as loaded; where Kafka is gone, nothing more
@@ -114,7 +109,7 @@ def test_what_kafka_refused_is_sent_again(
     broker.fails, broker.is_gone = True, is_gone
 
     with pytest.raises(BrokerError, match=f"{failed} documents") as refused:
-        loaded(tmp_path, broker, 10)
+        run_load(tmp_path, broker, 10)
     before = [*broker.written]
     found = re.search(
         r"--skip (\d+); at most (\d+) documents are then sent twice", str(refused.value)
@@ -123,17 +118,17 @@ def test_what_kafka_refused_is_sent_again(
     skip, twice = map(int, found.groups())
     assert 0 < skip <= 10
     assert len(before) - skip <= twice
-    assert {*before, *loaded(tmp_path, broker, skip=skip)[1]} == set(values)
+    assert {*before, *run_load(tmp_path, broker, skip=skip)[1]} == set(values)
 
 
-def test_what_is_too_large_is_named_and_passed_over(
+def test_too_large_documents_are_reported_and_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It would fail for ever: the others are loaded, and the exit code is 1."""
+    """The other documents are loaded, and the exit code is 1."""
     values, broker = make_files(tmp_path / "files"), Broker()
     broker.refuses = b'"a7"'
 
-    assert loaded(tmp_path, broker) == (1, [value for value in values if b'"a7"' not in value])
+    assert run_load(tmp_path, broker) == (1, [value for value in values if b'"a7"' not in value])
     assert (
         "a.jsonl:8 was skipped: it has 11 bytes, more than the topic's max.message.bytes"
         in capsys.readouterr().err
@@ -169,7 +164,7 @@ def test_a_line_of_jsonl_is_sent_byte_for_byte() -> None:
         (None, None, None),
     ],
 )
-def test_the_key(fields: dict[str, object] | None, key_field: str | None, key: str | None) -> None:
+def test_key_of(fields: dict[str, object] | None, key_field: str | None, key: str | None) -> None:
     assert key_of(fields, key_field) == key
 
 
@@ -198,34 +193,34 @@ def test_a_page_is_sent_in_the_encoding_that_it_names(tmp_path: Path) -> None:
     assert json.loads(record_of(json_settings(), document, None)[1])["text"] == page
 
 
-def test_fields_that_cannot_both_be_written_are_a_sentence() -> None:
+def test_overlapping_field_paths_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="separate paths"):
         record_of(json_settings(text_field="id.text"), RawDocument("a", b"x", "text"), None)
 
 
-def test_documents_are_given_without_their_line_end_only(tmp_path: Path) -> None:
-    """Of a line only the line break goes, Windows's too; blanks around a document are its own."""
+def test_documents_of_jsonl_lose_only_their_line_break(tmp_path: Path) -> None:
+    """CRLF is removed like LF; spaces around a document stay."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(b' {"id":1} \r\n{"id":2}\n \r\n{"id":3}')
 
     documents = list(read_documents(find_files(str(path), "auto")))
 
-    assert [one.raw for one in documents] == [b' {"id":1} ', b'{"id":2}', b'{"id":3}']
+    assert [document.raw for document in documents] == [b' {"id":1} ', b'{"id":2}', b'{"id":3}']
 
 
-@pytest.mark.parametrize(("value_format", "told"), [("raw", True), ("json", False)])
-def test_a_seed_of_whole_lines_is_told(
-    value_format: str, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("value_format", "is_reported"), [("raw", True), ("json", False)])
+def test_a_seed_of_whole_lines_is_reported(
+    value_format: str, is_reported: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where a line of JSONL is the text with its braces and names, its copies would not be near."""
+    """Raw lines of JSONL include braces and field names, so their copies would not be near."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"url": "http://1/", "text": "a"}\n')
     settings = load_settings({"value_format": value_format}, environ={})
 
     ((_, messages),) = seeds._of_files(settings, str(path), "auto", "url", seeds.SeedTotals())
 
-    assert [one.key for one in messages] == [b"http://1/"]
-    assert ("Each whole line is a text" in capsys.readouterr().err) is told
+    assert [message.key for message in messages] == [b"http://1/"]
+    assert ("Each whole line is a text" in capsys.readouterr().err) is is_reported
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def checked(run: Run, path: Path, *options: str) -> list[tuple[str, str]]:
+def check_rows(run: Run, path: Path, *options: str) -> list[tuple[str, str]]:
     ended = run("check", path, "--json", *options)
     return [(row["id"], row["reason"]) for row in ended.rows]
 
 
-def found(source: Any, **names: Any) -> list[tuple[str, str]]:
+def dedup_rows(source: Any, **names: Any) -> list[tuple[str, str]]:
     columns = dedup(source, **names)
     return list(zip(columns["id"], columns["reason"], strict=True))
 
@@ -41,22 +41,22 @@ def test_check_and_dedup_read_a_file_alike(run: Run, tmp_path: Path, suffix: str
     """A text of several parts, and rows whose id is missing, null or a float."""
     parts = [{"id": "a", "text": [PAGE, "and more"]}, {"id": "b", "text": [OTHER]}]
     path = written(tmp_path / f"parts.{suffix}", parts)
-    assert checked(run, path) == found(path) == [("a", "new"), ("b", "new")]
+    assert check_rows(run, path) == dedup_rows(path) == [("a", "new"), ("b", "new")]
 
     rows = [{"k": None, "text": PAGE}, {"k": 1.5, "text": OTHER}, {"k": None, "text": PAGE}]
     path = written(tmp_path / f"nulls.{suffix}", rows)
     with pytest.warns(UserWarning, match="^2 of 3 rows have no 'k'; their id, url or location in"):
-        ids = found(path, id="k")
-    assert checked(run, path, "--id-field", "k") == ids
+        ids = dedup_rows(path, id="k")
+    assert check_rows(run, path, "--id-field", "k") == ids
     assert [reason for _, reason in ids] == ["new", "new", "exact"]
     assert ids[1][0] == "1.5"
     assert ids[0][0].startswith("nulls.")
     with pytest.warns(UserWarning, match="^3 of 3 rows have no 'foo'"):
-        assert [reason for _, reason in found(path, id="foo")] == ["new", "new", "exact"]
+        assert [reason for _, reason in dedup_rows(path, id="foo")] == ["new", "new", "exact"]
 
 
 def test_a_column_of_bytes_is_text_if_it_is_utf_8() -> None:
-    assert found(pa.table({"text": [PAGE.encode()] * 2})) == [("0", "new"), ("1", "exact")]
+    assert dedup_rows(pa.table({"text": [PAGE.encode()] * 2})) == [("0", "new"), ("1", "exact")]
     with pytest.raises(InputError, match=r"^Row 0: The column 'text' contains bytes that are no"):
         dedup(pa.table({"text": [b"\xff\xfe"]}))
 
@@ -65,26 +65,26 @@ def test_a_field_that_no_row_has_is_reported(run: Run, tmp_path: Path) -> None:
     rows = [{"id": "a", "text": PAGE, "host": "a.example"}, {"id": "b", "text": OTHER}]
     lines, table = (written(tmp_path / f"a.{suffix}", rows) for suffix in ("jsonl", "parquet"))
 
-    for what in ("site", "title"):
-        option = f"--{what}-field"
+    for field in ("site", "title"):
+        option = f"--{field}-field"
         ended = run("check", lines, option, "hots")
         assert ended.err == (
-            f"No row of JSONL, Parquet or Arrow has the field 'hots' with the {what}: correct "
-            f"{option} (STREAM_DEDUP_{what.upper()}_FIELD).\n"
+            f"No row of JSONL, Parquet or Arrow has the field 'hots' with the {field}: correct "
+            f"{option} (STREAM_DEDUP_{field.upper()}_FIELD).\n"
         )
         assert run("check", lines, option, "host").err == ""
         refused = run("check", table, option, "hots")
         assert refused.code == 1
         assert (
-            f"a.parquet has no column 'hots'; its columns are id, text, host. Name the column with the {what}"
+            f"a.parquet has no column 'hots'; its columns are id, text, host. Name the column with the {field}"
             in refused.err
         )
         for path in (lines, table):
             with pytest.raises(
-                InputError, match=f"^No row has the field 'hots' that {what}= names"
+                InputError, match=f"^No row has the field 'hots' that {field}= names"
             ):
-                dedup(path, **{what: "hots"})
-            assert found(path, **{what: "host"}) == [("a", "new"), ("b", "new")]
+                dedup(path, **{field: "hots"})
+            assert dedup_rows(path, **{field: "host"}) == [("a", "new"), ("b", "new")]
 
 
 def test_nan_and_infinity_are_no_ids(run: Run, tmp_path: Path) -> None:
@@ -95,15 +95,15 @@ def test_nan_and_infinity_are_no_ids(run: Run, tmp_path: Path) -> None:
     lines = tmp_path / "a.jsonl"
     lines.write_text(
         "".join(
-            f'{{"id": {number}, "text": "{one}"}}\n'
-            for number, one in zip(("NaN", "Infinity", 2.0), texts, strict=True)
+            f'{{"id": {number}, "text": "{text}"}}\n'
+            for number, text in zip(("NaN", "Infinity", 2.0), texts, strict=True)
         )
     )
 
     for path, first in ((table, 0), (lines, 1)):
         ids = [f"{path.name}:{first}", f"{path.name}:{first + 1}", "2.0"]
-        assert [name for name, _ in checked(run, path)] == ids
-        assert [name for name, _ in found(path)] == ids
+        assert [name for name, _ in check_rows(run, path)] == ids
+        assert [name for name, _ in dedup_rows(path)] == ids
         ended = run("check", path, "--id-field", "id")
         assert "2 of 3 documents have no 'id'" in ended.err
 
@@ -113,13 +113,13 @@ def test_rows_of_a_file_can_have_null_as_text(tmp_path: Path, suffix: str) -> No
     path = written(tmp_path / f"a.{suffix}", [{"id": "a", "text": PAGE}, {"id": "b", "text": None}])
 
     for nulls, mask in (("keep", [True, True]), ("drop", [True, False])):
-        assert found(path, nulls=nulls) == [("a", "new"), ("b", "missing")]
+        assert dedup_rows(path, nulls=nulls) == [("a", "new"), ("b", "missing")]
         assert dedup(path, nulls=nulls, returns="mask").tolist() == mask
     with pytest.warns(UserWarning, match="the first: a.*contains null.* Or use dedup"):
-        assert found(path)[1][1] == "unreadable"
+        assert dedup_rows(path)[1][1] == "unreadable"
 
 
-def test_a_time_is_an_id(run: Run, tmp_path: Path) -> None:
+def test_a_timestamp_can_be_an_id(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     times = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2)]
     pq.write_table(pa.table({"when": times, "text": [PAGE, OTHER]}), path)
@@ -127,7 +127,7 @@ def test_a_time_is_an_id(run: Run, tmp_path: Path) -> None:
     ended = run("check", path, "--id-field", "when", "--json")
     ids = [json.loads(line)["id"] for line in ended.out.splitlines()]
     assert (ids, ended.err) == (["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], "")
-    assert found(path, id="when") == [(name, "new") for name in ids]
+    assert dedup_rows(path, id="when") == [(name, "new") for name in ids]
 
 
 def test_a_list_of_names_of_files_is_reported(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_nan_in_a_vector_is_reported(run: Run, tmp_path: Path, suffix: str) -> N
     assert "A vector contains null, or a number that is not finite" in ended.err
 
 
-def test_a_similarity_that_the_bands_miss_is_remarked(run: Run, tmp_path: Path) -> None:
+def test_a_similarity_that_the_bands_miss_is_reported(run: Run, tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [{"id": "a", "text": PAGE}])
     assert run("check", path, "--similarity", "0.5").err == ""
-    said = run("check", path, "--similarity", "0.3").err
-    assert "finds few pairs below similarity 0.6, so 0.30 (--similarity" in said
+    errors = run("check", path, "--similarity", "0.3").err
+    assert "finds few pairs below similarity 0.6, so 0.30 (--similarity" in errors

@@ -1,5 +1,4 @@
-"""Odd records and damaged files among good ones: `check`, `dedup`, `load` and `seed` lose these
-alone, and say so."""
+"""Only the damaged records and files of an input are lost, and commands report them."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from stream_dedup.files import checking, parts
 from stream_dedup.loading import seeds
 from stream_dedup.settings.layers import load_settings
 from tests.cli.running import Run, jsonl
-from tests.cli.test_load import Broker, loaded
+from tests.cli.test_load import Broker, run_load
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
 
 SOURCE = random.Random(20261127)
@@ -39,7 +38,7 @@ def text(length: int = 120) -> str:
 
 
 def verdicts(out: str) -> dict[str, str]:
-    return {one["location"]: one["verdict"] for one in map(json.loads, out.splitlines())}
+    return {row["location"]: row["verdict"] for row in map(json.loads, out.splitlines())}
 
 
 def write_folder(folder: Path) -> None:
@@ -56,11 +55,8 @@ def write_folder(folder: Path) -> None:
     (folder / "f.jsonl").write_text("".join(lines[:6]))
 
 
-def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_with_its_place(
-    run: Run, tmp_path: Path
-) -> None:
-    """Exit 0, and of a loss 1 with `--strict`; the summary has the number, a line the place, and
-    JSON both."""
+def test_odd_whole_records_are_judged_and_lost_ones_are_counted(run: Run, tmp_path: Path) -> None:
+    """The exit code is 0, or 1 for a lost record with `--strict`."""
     (tmp_path / "whole.warc").write_bytes(NEIGHBOURS[0] + WHOLE["much_too_long"] + NEIGHBOURS[1])
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_body"] + NEIGHBOURS[1])
     where = f"a.warc@{len(NEIGHBOURS[0])}"
@@ -82,7 +78,7 @@ def test_an_odd_record_that_is_whole_is_judged_and_one_that_is_lost_is_counted_w
 
 
 def test_the_rows_of_a_lost_row_group_are_counted(run: Run, tmp_path: Path) -> None:
-    """A report is one line, and the counts of `check`, `check --to` and `judge` are of rows."""
+    """One line reports a lost row group, and all commands count its rows."""
     path, table = tmp_path / "a.parquet", pa.table({"text": [text() for _ in range(200)]})
     pq.write_table(table, path, row_group_size=100, compression="none", use_dictionary=False)
     raw = path.read_bytes()
@@ -90,7 +86,7 @@ def test_the_rows_of_a_lost_row_group_are_counted(run: Run, tmp_path: Path) -> N
     path.write_bytes(raw[: first - 30] + bytes(30) + raw[first:])
 
     listed = run("check", path)
-    written = run("check", path, "--to", tmp_path / "out", "--json")
+    to_folder = run("check", path, "--to", tmp_path / "out", "--json")
     printed = run("prints", path, "--to", tmp_path / "prints", "--json")
     judged = run("judge", tmp_path / "prints")
 
@@ -99,41 +95,41 @@ def test_the_rows_of_a_lost_row_group_are_counted(run: Run, tmp_path: Path) -> N
         assert "100 (decode 100)" in ended.out
         assert "documents   200" in ended.out
         assert "more that cannot be read" not in ended.err
-    for ended in (written, printed):
+    for ended in (to_folder, printed):
         assert ended.json["unreadable"] == 100
 
 
-def test_a_bad_file_costs_itself_alone(run: Run, tmp_path: Path) -> None:
+def test_only_damaged_files_are_lost(run: Run, tmp_path: Path) -> None:
     """The good files are judged and written, each bad one is a line, and the exit code is 1, again
     when run again."""
     write_folder(tmp_path / "data")
 
     listed = run("check", tmp_path / "data", "--json")
-    written = run("check", tmp_path / "data", "--to", tmp_path / "out", "--json")
+    to_folder = run("check", tmp_path / "data", "--to", tmp_path / "out", "--json")
 
     found = verdicts(listed.out)
-    assert listed.code == written.code == 1
+    assert listed.code == to_folder.code == 1
     shown = [where for where, verdict in found.items() if verdict == "dead-letter"]
     assert shown == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
     shown = {"a.jsonl:1", "c.jsonl.gz:1", "d.parquet:6", "http://c.example/", "f.jsonl:6"}
     assert shown <= set(found)
-    counts = written.json
+    counts = to_folder.json
     kept = sum(verdict == "unique" for verdict in found.values())
     assert (counts["kept"], counts["unreadable"]) == (kept, 3)
     assert counts["duplicates"] == len(found) - kept - 3
-    assert written.err.splitlines()[0].startswith("b.parquet cannot be read as a Parquet file")
+    assert to_folder.err.splitlines()[0].startswith("b.parquet cannot be read as a Parquet file")
     unreadable = [
         path.read_text() for path in sorted((tmp_path / "out" / "unreadable").glob("*.jsonl"))
     ]
     problems = [json.loads(line) for part in unreadable for line in part.splitlines()]
-    shown = [one["id"] for one in problems]
+    shown = [problem["id"] for problem in problems]
     assert shown == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
-    assert all(one["dedup_problem"] for one in problems)
+    assert all(problem["dedup_problem"] for problem in problems)
     assert run("check", tmp_path / "data", "--to", tmp_path / "out").code == 1
 
 
-def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Run, tmp_path: Path) -> None:
-    """A null is a row with its columns, a damaged row group is none."""
+def test_unreadable_rows_and_row_groups_are_written_separately(run: Run, tmp_path: Path) -> None:
+    """A row with a null keeps its columns; a damaged row group has none."""
     path = tmp_path / "a.parquet"
     texts = [None if number == 7 else f"{number} {text(20)}" for number in range(40)]
     pq.write_table(
@@ -145,8 +141,8 @@ def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Run, tmp_path:
         write_statistics=False,
     )
     raw = path.read_bytes()
-    at = raw.index(texts[20].encode()) - 4  # its length
-    path.write_bytes(raw[:at] + b"\xff\xff\xff\x7f" + raw[at + 4 :])
+    position = raw.index(texts[20].encode()) - 4  # its length
+    path.write_bytes(raw[:position] + b"\xff\xff\xff\x7f" + raw[position + 4 :])
 
     ended = run("check", path, "--to", tmp_path / "out", "--json")
 
@@ -164,7 +160,7 @@ def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Run, tmp_path:
     )
 
 
-def test_nothing_that_can_be_read_is_a_failure(run: Run, tmp_path: Path) -> None:
+def test_files_without_a_readable_text_exit_1(run: Run, tmp_path: Path) -> None:
     """All rows dead letters: 1, in both forms; the fields that are there are named once, and the
     setting."""
     path = tmp_path / "a.jsonl"
@@ -188,7 +184,7 @@ def test_nothing_that_can_be_read_is_a_failure(run: Run, tmp_path: Path) -> None
         assert "--vector-field" in vectors.err
 
 
-def test_an_id_field_that_is_not_there_is_said(run: Run, tmp_path: Path) -> None:
+def test_a_missing_id_field_is_reported(run: Run, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": [text()], "url": ["u"]}), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text(
         jsonl({"id": 1, "text": text()} | more for more in ({}, {"key": 2}))
@@ -206,7 +202,7 @@ def test_an_id_field_that_is_not_there_is_said(run: Run, tmp_path: Path) -> None
     assert "1 of 2 documents have no 'key' (STREAM_DEDUP_ID_FIELD, --id-field)" in lines.err
 
 
-def test_a_text_in_a_struct_is_offered(run: Run, tmp_path: Path) -> None:
+def test_a_text_field_in_a_struct_is_suggested(run: Run, tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1], "page": [{"text": text()}]}), tmp_path / "a.parquet")
 
     ended = run("check", tmp_path / "a.parquet")
@@ -230,7 +226,7 @@ def test_a_column_that_a_file_has_twice_is_refused(run: Run, tmp_path: Path, col
 
     assert sentence in run("check", path).words
     with pytest.raises(InputError, match=sentence):
-        loaded(tmp_path, Broker())
+        run_load(tmp_path, Broker())
     with pytest.raises(InputError, match=sentence):
         list(
             seeds._of_files(
@@ -249,12 +245,12 @@ def article(number: int, comments: int = 0) -> str:
         f"<li><a href='/{word}'>Section {word} of the site</a></li>" for word in WORDS[:120]
     )
     body = "".join(f"<p>{' '.join(words.choice(WORDS) for _ in range(40))}.</p>" for _ in range(4))
-    said = "".join(
+    blocks = "".join(
         f"<div class='comment'><p>{' '.join(words.choice(WORDS) for _ in range(25))}.</p></div>"
         for _ in range(comments)
     )
     below = (
-        f"<section id='comments' class='comments'><h2>Comments</h2>{said}</section>"
+        f"<section id='comments' class='comments'><h2>Comments</h2>{blocks}</section>"
         if comments
         else ""
     )
@@ -271,10 +267,12 @@ def test_pages_are_judged_by_their_main_text(run: Run, tmp_path: Path) -> None:
     pages = [article(number) for number in range(40)]
     (tmp_path / "pages").mkdir()
     (tmp_path / "a.warc.gz").write_bytes(
-        b"".join(gzipped(record(f"p{n}", http(one.encode()))) for n, one in enumerate(pages))
+        b"".join(
+            gzipped(record(f"p{n}", http(page_html.encode()))) for n, page_html in enumerate(pages)
+        )
     )
-    for number, one in enumerate(pages):
-        (tmp_path / "pages" / f"{number}.html").write_text(one)
+    for number, page_html in enumerate(pages):
+        (tmp_path / "pages" / f"{number}.html").write_text(page_html)
 
     for target in (tmp_path / "a.warc.gz", tmp_path / "pages"):
         ended = run("check", target, "--to", tmp_path / f"to {target.name}", "--json")
@@ -290,7 +288,7 @@ def test_pages_are_judged_by_their_main_text(run: Run, tmp_path: Path) -> None:
         assert dedup(target)["is_duplicate"] == [False] * 40
 
 
-def test_comments_of_readers_make_no_other_article(run: Run, tmp_path: Path) -> None:
+def test_comments_of_readers_do_not_make_a_page_unique(run: Run, tmp_path: Path) -> None:
     versions = [record(f"v{count}", http(article(1, count).encode())) for count in (2, 8, 20)]
     (tmp_path / "a.warc").write_bytes(b"".join(versions))
 
@@ -298,10 +296,10 @@ def test_comments_of_readers_make_no_other_article(run: Run, tmp_path: Path) -> 
     assert found == ["unique", "duplicate", "duplicate"]
 
 
-def test_the_extractor_is_asked_for_in_one_sentence(
+def test_check_names_the_extra_that_pages_need(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the extra pages are not judged with their tags; texts need none."""
+    """Without the extra, pages are refused and plain texts are judged."""
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0])
     (tmp_path / "b.warc").write_bytes(record("t", http(b"plain text", kind="text/plain")))
     from importlib.util import find_spec
@@ -318,7 +316,7 @@ def test_the_extractor_is_asked_for_in_one_sentence(
     assert run("check", tmp_path / "b.warc").code == 0
 
 
-def test_texts_that_look_like_pages_are_told_once(run: Run, tmp_path: Path) -> None:
+def test_texts_that_look_like_pages_are_reported_once(run: Run, tmp_path: Path) -> None:
     """Fields with markup are judged as they are, and that is said, with the setting; not if pages
     are expected."""
     path = tmp_path / "a.jsonl"
@@ -336,11 +334,11 @@ def test_texts_that_look_like_pages_are_told_once(run: Run, tmp_path: Path) -> N
     assert "unique     3 (new 3)" in html.out
     with pytest.warns(UserWarning, match="like web pages.*first is Row 0\\.") as warned:
         dedup([article(0), article(1)])
-    found = {Path(one.filename).name for one in warned}
+    found = {Path(warning.filename).name for warning in warned}
     assert found == {"test_odd_files.py"}
 
 
-def test_a_page_among_many_rows_is_worth_no_warning(run: Run, tmp_path: Path) -> None:
+def test_one_page_among_many_rows_causes_no_warning(run: Run, tmp_path: Path) -> None:
     """Up to a hundredth of the rows may look like pages, in files and in tables."""
     texts = [f"{article(0) if number == 7 else ''} row {number} " * 3 for number in range(100)]
     path = tmp_path / "a.jsonl"
@@ -350,15 +348,14 @@ def test_a_page_among_many_rows_is_worth_no_warning(run: Run, tmp_path: Path) ->
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         dedup(texts)
-    assert not [one for one in warned if "web page" in str(one.message)]
+    assert not [warning for warning in warned if "web page" in str(warning.message)]
     path.write_text(path.read_text() + json.dumps({"text": article(1)}) + "\n")
     assert "2 of 101 documents look like web pages" in run("check", path).err
 
 
 @pytest.mark.parametrize("shape", ["check", "index", "to", "against", "judge", "dedup"])
-def test_ids_that_repeat_across_files_are_told_once(run: Run, tmp_path: Path, shape: str) -> None:
-    """Ids that are only unique within a file make other documents next versions of the first; an
-    address is one document wherever it is."""
+def test_repeated_ids_across_files_are_reported_once(run: Run, tmp_path: Path, shape: str) -> None:
+    """Ids that repeat across files make documents versions of one document; URLs are no error."""
     (tmp_path / "data").mkdir()
     words = " ".join(f"word{number}" for number in range(80))
     for name in ("a", "b"):
@@ -391,11 +388,11 @@ def test_ids_that_repeat_across_files_are_told_once(run: Run, tmp_path: Path, sh
 
     ended = run(*args, "--similarity", "1")
 
-    said = "3 documents have the id of a document in another file, the first '0', so each is judged as "
-    assert ended.err.count(said) == (shape != "against")
+    sentence = "3 documents have the id of a document in another file, the first '0', so each is judged as "
+    assert ended.err.count(sentence) == (shape != "against")
 
 
-def test_a_bar_of_a_known_size_has_share_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_with_a_total_has_share_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(
         "stream_dedup.domain.terminal.Console",
@@ -411,10 +408,10 @@ def test_a_bar_of_a_known_size_has_share_and_time_left(monkeypatch: pytest.Monke
     assert "left" not in unknown
 
 
-def test_progress_is_a_line_now_and_then_without_a_terminal(
+def test_without_a_terminal_progress_is_printed_as_lines(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has the number of documents and the share; of a quick command there is none."""
+    """A line has the number of documents and the share; a quick command prints none."""
     monkeypatch.setattr("stream_dedup.domain.terminal.LINE_SECONDS", 0)
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": 1, "text": text()}) + "\n")
 
@@ -436,7 +433,7 @@ def test_the_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "left" in bar
 
 
-def test_an_interrupted_check_says_what_is_written(
+def test_an_interrupted_check_reports_what_it_has_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --to the next run continues; with --index the judged documents are in the index."""
@@ -469,7 +466,7 @@ def test_an_interrupted_check_says_what_is_written(
     assert plain.err == ""
 
 
-def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
+def test_dedup_returns_a_row_for_each_unreadable_document(tmp_path: Path) -> None:
     """As many rows as documents and losses, a warning with their number; and an error if there is
     nothing else."""
     write_folder(tmp_path / "data")
@@ -491,7 +488,7 @@ def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
         dedup(tmp_path / "bad")
 
 
-def test_dedup_takes_a_row_of_a_file_without_an_id_by_its_place(tmp_path: Path) -> None:
+def test_dedup_names_rows_without_an_id_by_their_location(tmp_path: Path) -> None:
     """A line without a text or without JSON does not cost the others."""
     lines = [
         {"key": 1, "text": text()},
@@ -511,25 +508,25 @@ def test_dedup_takes_a_row_of_a_file_without_an_id_by_its_place(tmp_path: Path) 
     assert found["id"] == ["1", "a.jsonl:2", "a.jsonl:3", "3", "a.jsonl:5"]
 
 
-def test_load_sends_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_load_sends_whole_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is lost is counted and not sent; a file that was mended is sent by the next run."""
     write_folder(tmp_path / "files")
     (tmp_path / "files" / "c.jsonl.gz").rename(tmp_path / "c.jsonl.gz")
     broker = Broker()
 
-    code, written = loaded(tmp_path, broker)
+    code, values = run_load(tmp_path, broker)
 
-    said = json.loads(capsys.readouterr().out)
+    totals = json.loads(capsys.readouterr().out)
     assert code == 1
-    assert (said["documents"], said["unreadable"]) == (len(written), 2) == (5 + 7 + 2 + 6, 2)
-    assert not any(b"\x1f\x8b" in value for value in written)
+    assert (totals["documents"], totals["unreadable"]) == (len(values), 2) == (5 + 7 + 2 + 6, 2)
+    assert not any(b"\x1f\x8b" in value for value in values)
     pq.write_table(pa.table({"text": [text()]}), tmp_path / "files" / "b.parquet")
-    code, written = loaded(tmp_path, broker)
-    assert (code, len(written)) == (0, 21)
+    code, values = run_load(tmp_path, broker)
+    assert (code, len(values)) == (0, 21)
     assert json.loads(capsys.readouterr().out)["unreadable"] == 1
 
 
-def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_keep_their_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is lost is counted and named; the others have the places that they have in the file."""
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"] + NEIGHBOURS[1])
     totals = seeds.SeedTotals()
@@ -539,29 +536,28 @@ def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
 
     expected = [(0, b"http://a.example/"), (2, b"http://c.example/")]
-    assert [(one.offset, one.key) for one in messages] == expected
+    assert [(message.offset, message.key) for message in messages] == expected
     assert (totals.lost.count, totals.lost.damaged) == (1, 0)
     assert totals.lost.exit_code(2, is_strict=False) == 0
     assert (
         totals.lost.exit_code(2, is_strict=True) == totals.lost.exit_code(0, is_strict=False) == 1
     )
-    said = capsys.readouterr().err
-    assert f"a.warc@{len(NEIGHBOURS[0])}: The record at byte" in said
-    assert "These are web pages, but the filter judges them with their tags" in said
+    errors = capsys.readouterr().err
+    assert f"a.warc@{len(NEIGHBOURS[0])}: The record at byte" in errors
+    assert "These are web pages, but the filter judges them with their tags" in errors
 
 
 def test_texts_in_another_encoding_are_no_copies_of_each_other(run: Run, tmp_path: Path) -> None:
-    """Their letters are lost, and what is left is alike: all are told, and none is dropped, of a
-    file or of a list."""
+    """Without their letters these texts look equal, and no text is dropped."""
     words = [
         " ".join("".join(SOURCE.choices("абвгдежзиклмн", k=6)) for _ in range(40))
         for _ in range(20)
     ]
     texts = [
-        f"Новость: {one}, harbour.example, the 24th of November 2026, by our own correspondent."
-        for one in words
+        f"Новость: {body}, harbour.example, the 24th of November 2026, by our own correspondent."
+        for body in words
     ]
-    lines = [json.dumps({"text": one}, ensure_ascii=False).encode("cp1251") for one in texts]
+    lines = [json.dumps({"text": body}, ensure_ascii=False).encode("cp1251") for body in texts]
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
     good = text()
 
@@ -570,7 +566,7 @@ def test_texts_in_another_encoding_are_no_copies_of_each_other(run: Run, tmp_pat
         UserWarning, match=r"^20 of 21 rows cannot be read, the first: Row 0: .* are not UTF-8"
     ):
         kept = dedup(
-            [*(one.encode("cp1251").decode("utf-8", "replace") for one in texts), good],
+            [*(body.encode("cp1251").decode("utf-8", "replace") for body in texts), good],
             returns="mask",
         )
 
@@ -579,8 +575,8 @@ def test_texts_in_another_encoding_are_no_copies_of_each_other(run: Run, tmp_pat
     assert kept.all()
 
 
-def test_a_column_of_bytes_that_are_no_text_is_named(run: Run, tmp_path: Path) -> None:
-    """By `check` and by the library: the column is there, so "no field" would be wrong."""
+def test_a_column_of_bytes_that_are_not_utf_8_is_reported(run: Run, tmp_path: Path) -> None:
+    """`check` and `dedup` do not report that the column is missing."""
     path = tmp_path / "pages.parquet"
     pq.write_table(pa.table({"id": ["a", "b"], "text": [b"caf\xe9", b"a text"]}), path)
 

@@ -1,5 +1,4 @@
-"""Prints made anywhere and judged in one process: what is said is what one process says that does
-both."""
+"""`prints` on any machine and `judge` in one process return the verdicts of `check`."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from stream_dedup import Recipe, dedup, judge, prints
 from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.files.parts import replace_file
 from tests.cli.running import Run, jsonl
-from tests.cli.test_datasets import tree
+from tests.cli.test_datasets import read_tree
 
 PAGES = mini_crawl(5, 300)
 TABLE = pa.table({"n": list(range(len(PAGES))), "text": [page.text for page in PAGES]})
@@ -54,7 +53,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_two_steps_say_what_one_says(run: Run, tmp_path: Path, data: Path) -> None:
+def test_prints_and_judge_give_the_verdicts_of_check(run: Run, tmp_path: Path, data: Path) -> None:
     """By two processes, or a file at a time from the last to the first: the same prints, and the
     verdicts of `check`."""
     whole = run("check", data, "--json")
@@ -73,16 +72,16 @@ def test_two_steps_say_what_one_says(run: Run, tmp_path: Path, data: Path) -> No
     shown = run("judge", tmp_path / "prints")
     assert (shown.out, shown.code) == (table.out, table.code)
     of_shard = {
-        name: pq.read_table(tmp_path / "prints" / name) for name in tree(tmp_path / "prints")
+        name: pq.read_table(tmp_path / "prints" / name) for name in read_tree(tmp_path / "prints")
     }
-    assert set(of_shard) == {f"{name}.parquet" for name in tree(data)}
+    assert set(of_shard) == {f"{name}.parquet" for name in read_tree(data)}
     for name in set(of_shard) - {
         "deep/a.jsonl.parquet"
-    }:  # there, the place is told by the file's own name
+    }:  # read alone, the file has another location
         assert of_shard[name] == pq.read_table(tmp_path / "one by one" / name)
 
 
-def test_verdicts_stand_beside_their_documents(run: Run, tmp_path: Path, data: Path) -> None:
+def test_judge_writes_verdicts_for_each_source(run: Run, tmp_path: Path, data: Path) -> None:
     run("prints", data, "--to", tmp_path / "prints")
     printed = run("judge", tmp_path / "prints", "--json").rows
 
@@ -102,14 +101,14 @@ def test_verdicts_stand_beside_their_documents(run: Run, tmp_path: Path, data: P
         {name: value for name, value in row.items() if value is not None} for row in written
     ] == [{name: value for name, value in row.items() if value is not None} for row in printed]
     assert pq.read_metadata(files[2]).num_rows == 100
-    told = run("judge", tmp_path / "prints", "--to", tmp_path / "again", "--json").json["verdicts"]
-    assert (sum(told.values()), set(told)) == (200, {"unique", "duplicate"})
+    found = run("judge", tmp_path / "prints", "--to", tmp_path / "again", "--json").json["verdicts"]
+    assert (sum(found.values()), set(found)) == (200, {"unique", "duplicate"})
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(
     run: Run, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that was being written goes; run again with more room, the command goes on."""
+    """The partial file is deleted, and the command continues once there is space."""
 
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -122,33 +121,33 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(
         "was not written: the disk is full. Free or add space, and run the command again."
         in ended.err
     )
-    assert tree(tmp_path / "prints") == {}
+    assert read_tree(tmp_path / "prints") == {}
     assert run("prints", data / "b.jsonl", "--to", tmp_path / "prints").code == 0
 
 
-def test_a_folder_that_cannot_be_read_is_named(
+def test_a_folder_that_cannot_be_read_is_reported(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are judged; a folder below without rights counts as a file that cannot be read.
     (Root may read each.)"""
     walk = os.walk
 
-    def walked(top: Path, onerror: Callable[[OSError], None]) -> Any:
+    def walk_with_error(top: Path, onerror: Callable[[OSError], None]) -> Any:
         onerror(PermissionError(errno.EACCES, "Permission denied", str(data / "deep")))
         return walk(top)
 
-    monkeypatch.setattr("stream_dedup.inputs.sources.os.walk", walked)
+    monkeypatch.setattr("stream_dedup.inputs.sources.os.walk", walk_with_error)
     ended = run("check", data)
 
     assert ended.code == 1
     assert re.search(r"\bdeep\b.*(Permission denied|Is a directory)", ended.out + ended.err)
 
 
-def test_a_run_goes_on_and_sees_what_has_changed(run: Run, tmp_path: Path, data: Path) -> None:
-    """Prints that are there stay; those of a changed file, or by other settings, are made anew."""
+def test_prints_are_made_again_only_for_changed_files(run: Run, tmp_path: Path, data: Path) -> None:
+    """Existing prints stay; those of a changed file or of other settings are made again."""
     command = ("prints", data, "--to", tmp_path / "prints", "--json")
     run(*command)
-    before = tree(tmp_path / "prints")
+    before = read_tree(tmp_path / "prints")
     (tmp_path / "prints" / "b.parquet.parquet").unlink()
     (data / "z.jsonl").write_text('{"text": "one"}\n')
     os.utime(data / "z.jsonl", ns=(1, 1))
@@ -157,26 +156,25 @@ def test_a_run_goes_on_and_sees_what_has_changed(run: Run, tmp_path: Path, data:
 
     assert again.json["files"] == 2
     assert "3 files of prints exist and are up to date" in again.err
-    one = ("prints", data / "z.jsonl", "--to", tmp_path / "one")
-    run(*one)
-    assert "1 file of prints exists and is up to date" in run(*one).err
-    after = tree(tmp_path / "prints")
+    single_file = ("prints", data / "z.jsonl", "--to", tmp_path / "one")
+    run(*single_file)
+    assert "1 file of prints exists and is up to date" in run(*single_file).err
+    after = read_tree(tmp_path / "prints")
     assert {name for name in after if after[name] != before[name]} == {"z.jsonl.parquet"}
     assert run(*command, "--recipe", "chars").json["files"] == 5
     assert "of the recipe chars" in run("judge", tmp_path / "prints").err
 
 
-def test_prints_without_a_source_are_named(run: Run, tmp_path: Path, data: Path) -> None:
-    """They stay, and are judged, until somebody deletes them; a task of one file says nothing of
-    those of other tasks."""
+def test_prints_without_a_source_are_reported(run: Run, tmp_path: Path, data: Path) -> None:
+    """They stay, and `judge` reads them, until somebody deletes them."""
     command = ("prints", data, "--to", tmp_path / "prints")
     assert "prints of other files" not in run(*command).err
     (data / "deep" / "a.jsonl").unlink()
     left = tmp_path / "prints" / "deep" / "a.jsonl.parquet"
 
-    said = run(*command).err
+    errors = run(*command).err
 
-    assert f"1 file of prints of other files, which judge also reads: {left}. Delete" in said
+    assert f"1 file of prints of other files, which judge also reads: {left}. Delete" in errors
     assert left.exists()
     text = run("prints", data / "b.parquet", "--to", tmp_path / "prints").err
     assert "prints of other files" not in text
@@ -184,7 +182,7 @@ def test_prints_without_a_source_are_named(run: Run, tmp_path: Path, data: Path)
     assert "prints of other files" not in run(*command).err
 
 
-def test_new_prints_against_old_ones(run: Run, tmp_path: Path) -> None:
+def test_judge_compares_new_prints_with_old_ones(run: Run, tmp_path: Path) -> None:
     for name, page in (("old", PAGES[0]), ("new", PAGES[0])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_text(json.dumps({"id": name, "text": page.text}) + "\n")
@@ -226,7 +224,7 @@ def test_judge_keeps_the_copy_that_check_keeps(
     expected = (checked.code, checked.out.replace(f"{data}/new/", ""))
     assert (judged.code, judged.out) == expected
     found = judged.rows
-    kept = Counter(one["duplicate_of"][-1] for one in found if one.get("duplicate_of"))
+    kept = Counter(row["duplicate_of"][-1] for row in found if row.get("duplicate_of"))
     assert kept.most_common(1)[0][0] == copy
     stored = [
         row
@@ -234,19 +232,19 @@ def test_judge_keeps_the_copy_that_check_keeps(
         for row in pq.read_table(tmp_path / "to" / f"{name}.jsonl.parquet").to_pylist()
     ]
     assert [
-        (one["location"], one.get("duplicate_of"), one.get("duplicate_of_number")) for one in stored
+        (row["location"], row.get("duplicate_of"), row.get("duplicate_of_number")) for row in stored
     ] == [
-        (one["location"], one.get("duplicate_of"), one.get("duplicate_of_number")) for one in found
+        (row["location"], row.get("duplicate_of"), row.get("duplicate_of_number")) for row in found
     ]
     assert json.loads(written.out)["unreadable"] == 3
 
 
-def test_what_prints_cannot_rank_is_refused(run: Run, tmp_path: Path) -> None:
+def test_judge_refuses_a_keep_that_prints_cannot_rank(run: Run, tmp_path: Path) -> None:
     """A word that is none, a time that no print has, and an index that keeps what came first."""
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     run("prints", tmp_path / "a.jsonl", "--to", tmp_path / "prints")
 
-    for keep, says in {
+    for keep, expected_error in {
         "LONGEST": "'LONGEST' is none of first, longest, newest; did you mean longest?",
         "stars": "'stars' is none of first, longest, newest.",
         "newest": "None of 2 documents has a time; make the prints with --set time_field=PATH.",
@@ -254,7 +252,7 @@ def test_what_prints_cannot_rank_is_refused(run: Run, tmp_path: Path) -> None:
         for to in ([], ["--to", tmp_path / "out"]):
             ended = run("judge", tmp_path / "prints", "--keep", keep, *to)
             assert (ended.code, ended.out) == (2, "")
-            assert says in ended.words
+            assert expected_error in ended.words
     assert not (tmp_path / "out").exists()
     with_index = ("--keep", "longest", "--index", tmp_path / "index")
     assert run("judge", tmp_path / "prints", *with_index).code == 78
@@ -326,14 +324,14 @@ def test_tables_of_prints_are_judged_as_the_documents_are(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_is_no_table_of_prints_is_a_sentence(
+def test_judge_refuses_tables_without_valid_prints(
     source: object, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
         judge(source)
 
 
-def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
+def test_the_code_of_the_engines_page_works(tmp_path: Path) -> None:
     """The function that both engines get there, on the batches of each kind that they cut, is
     judged as one process judges."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "engines.md").read_text(
@@ -356,7 +354,7 @@ def test_what_engines_are_given_on_the_page(tmp_path: Path) -> None:
     assert [column.split()[0] for column in declared[1].split(", ")] == batches[0].column_names
 
 
-def test_what_is_written_goes_to_a_folder_here(run: Run, tmp_path: Path, data: Path) -> None:
+def test_output_goes_to_local_folders_only(run: Run, tmp_path: Path, data: Path) -> None:
     """It may be written as `file://`; an address of elsewhere is refused, and no folder of its name
     is made."""
     run("prints", data, "--to", f"file://{tmp_path / 'there'}")
@@ -370,7 +368,7 @@ def test_what_is_written_goes_to_a_folder_here(run: Run, tmp_path: Path, data: P
         assert (ended.code, "is a URL; this option needs a folder" in ended.words) == (2, True)
 
 
-def test_what_holds_no_prints_is_refused(run: Run, tmp_path: Path, data: Path) -> None:
+def test_judge_refuses_files_without_prints(run: Run, tmp_path: Path, data: Path) -> None:
     """Documents given to `judge`, in each form, are no empty result; what lies beside prints is
     named."""
     pq.write_table(TABLE.slice(0, 0), tmp_path / "none.parquet")
@@ -379,7 +377,7 @@ def test_what_holds_no_prints_is_refused(run: Run, tmp_path: Path, data: Path) -
     (tmp_path / "prints" / "notes.csv").write_text("a,b")
     (tmp_path / "prints" / "more.jsonl").write_text("{}")
 
-    for target, says in {
+    for target, expected_error in {
         data / "deep": "contains no prints. Make prints with",
         data / "b.jsonl": "contains no prints. Make prints with",
         tmp_path / "none.parquet": "none.parquet contains no prints: it has no column 'id'",
@@ -388,23 +386,23 @@ def test_what_holds_no_prints_is_refused(run: Run, tmp_path: Path, data: Path) -
     }.items():
         for words in (["judge", target], ["judge", tmp_path / "prints", "--against", target]):
             ended = run(*words)
-            is_empty = "no document" in says and "--against" in words
+            is_empty = "no document" in expected_error and "--against" in words
             assert ended.code == 1
-            assert ("No document in --against" if is_empty else says) in ended.err
-    beside = run("judge", tmp_path / "prints", "--strict")
-    said = (
+            assert ("No document in --against" if is_empty else expected_error) in ended.err
+    strict = run("judge", tmp_path / "prints", "--strict")
+    expected_remarks = (
         "2 files were not read: more.jsonl (no prints), notes.csv (no prints).\n"
         "Kept only because of site or title (on different sites they would be copies): 2 documents; "
         "the most similar is https://chronicle.example/en/00142, similarity 0.77 to "
         "https://chronicle.example/en/00002. Pages of one site are copies at a similarity "
         "of 0.70 or more with the same title, 0.97 or more with different titles, else 0.85 or more.\n"
     )
-    assert (beside.code, beside.err) == (1, said)
+    assert (strict.code, strict.err) == (1, expected_remarks)
     with pytest.raises(InputError, match=r"contains no prints"):
         judge(data / "deep")
 
 
-def test_what_is_remarkable_is_said_by_who_reads_it(run: Run, tmp_path: Path) -> None:
+def test_prints_reports_what_check_reports(run: Run, tmp_path: Path) -> None:
     """`prints` says of its files, by one process or two, what `check` says of them, and names as
     many dead letters."""
     for name in "ab":
@@ -426,26 +424,26 @@ def test_what_is_remarkable_is_said_by_who_reads_it(run: Run, tmp_path: Path) ->
     (tmp_path / "c.jsonl").write_text('{"body": "x"}\n')
     options = (tmp_path, "--id-field", "key", "--rows", 2)
 
-    said = run("check", *options).err.splitlines()
-    made = [
+    check_lines = run("check", *options).err.splitlines()
+    prints_lines = [
         run("prints", *options, "--to", f"{tmp_path}{jobs}", "--jobs", jobs).err.splitlines()
         for jobs in (1, 2)
     ]
 
-    expected = [line for line in made[0] if "more" not in line]
-    assert [line for line in said if "more" not in line] == expected
-    assert made[0] == made[1]
-    assert len(said) == len(made[0]) == 2 + 1 + 5  # four equal problems are one line
+    expected = [line for line in prints_lines[0] if "more" not in line]
+    assert [line for line in check_lines if "more" not in line] == expected
+    assert prints_lines[0] == prints_lines[1]
+    assert len(check_lines) == len(prints_lines[0]) == 2 + 1 + 5  # four equal problems are one line
 
 
-def test_nothing_of_another_kind_is_written_over(run: Run, tmp_path: Path, data: Path) -> None:
+def test_files_of_other_kinds_are_not_overwritten(run: Run, tmp_path: Path, data: Path) -> None:
     """No pipe, no link and no file in the place of a folder, and no file that the command has not
     written before."""
     run("prints", data, "--to", tmp_path / "prints")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "gone")
-    before = tree(tmp_path)
+    before = read_tree(tmp_path)
     commands = (
         ["check", data, "--to"],
         ["check", data, "--index"],
@@ -463,14 +461,14 @@ def test_nothing_of_another_kind_is_written_over(run: Run, tmp_path: Path, data:
         to = tmp_path / f"to {number}"
         to.mkdir()
         make(to / "b.jsonl.parquet")
-        for words, what in (
+        for words, kind in (
             (["prints", data], "prints"),
             (["judge", tmp_path / "prints"], "verdicts"),
         ):
             ended = run(*words, "--to", to)
             assert ended.code == 1
             assert (
-                f"{to / 'b.jsonl.parquet'} exists and is not a file of {what}; name "
+                f"{to / 'b.jsonl.parquet'} exists and is not a file of {kind}; name "
                 "another folder" in ended.err
             )
         with (
@@ -488,18 +486,18 @@ def test_nothing_of_another_kind_is_written_over(run: Run, tmp_path: Path, data:
         wanted = f"is inside {data}, so its files would be read as input"
         assert wanted in run(*words, data / "to").err
     shutil.copytree(tmp_path / "prints", tmp_path / "copy")
-    said = run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
-    assert "is not a file of verdicts" in said
+    errors = run("judge", tmp_path / "prints", "--to", tmp_path / "copy").err
+    assert "is not a file of verdicts" in errors
     for words in (
         ["check", tmp_path / "pipe", "--format", "jsonl"],
         ["prints", tmp_path / "pipe", "--format", "jsonl"],
     ):
         found = run(*words, "--to", tmp_path / "new").code
         assert found == 1
-    assert {name: raw for name, raw in tree(tmp_path).items() if name in before} == before
+    assert {name: raw for name, raw in read_tree(tmp_path).items() if name in before} == before
 
 
-def test_what_is_made_of_files_lies_below_its_folder(run: Run, tmp_path: Path, data: Path) -> None:
+def test_prints_and_verdicts_stay_in_their_folder(run: Run, tmp_path: Path, data: Path) -> None:
     """Also of a pattern from the root; of two files of one name, nothing is written over the
     other's."""
     before = {path for path in data.rglob("*") if path.is_file()}
@@ -516,9 +514,7 @@ def test_what_is_made_of_files_lies_below_its_folder(run: Run, tmp_path: Path, d
     assert "two source files have the same name" in ended.words
 
 
-def test_prints_of_another_source_of_that_name_are_not_overwritten(
-    run: Run, tmp_path: Path
-) -> None:
+def test_prints_of_another_source_with_the_same_name_are_kept(run: Run, tmp_path: Path) -> None:
     """The same source, changed, is fingerprinted again; another one is refused, unless the first
     no longer exists."""
     for name, page in (("en", PAGES[0]), ("de", PAGES[1])):
@@ -526,13 +522,13 @@ def test_prints_of_another_source_of_that_name_are_not_overwritten(
         (tmp_path / name / "a.jsonl").write_text(json.dumps({"id": name, "text": page.text}) + "\n")
     first, second, to = tmp_path / "en" / "a.jsonl", tmp_path / "de" / "a.jsonl", tmp_path / "to"
     run("prints", first, "--to", to)
-    before = tree(to)
+    before = read_tree(to)
 
     again = run("prints", first, "--to", to)
     refused = run("prints", second, "--to", to)
 
     assert "1 file of prints exists and is up to date." in again.err
-    assert (refused.code, tree(to)) == (1, before)
+    assert (refused.code, read_tree(to)) == (1, before)
     assert f"contains the prints of {first}, and {second} has the same name" in refused.words
     assert "name another folder with --to" in refused.words
     first.write_text(first.read_text() * 2)
@@ -543,7 +539,7 @@ def test_prints_of_another_source_of_that_name_are_not_overwritten(
 
 
 def test_ids_of_files_of_prints_are_texts(run: Run, tmp_path: Path) -> None:
-    """As those of a table of `prints`, whose ids of other types stay as they are."""
+    """Ids in a table of `prints` keep their type."""
     rows = [{"id": "é", "text": PAGES[0].text}, {"id": 7, "text": PAGES[1].text}]
     (tmp_path / "a.jsonl").write_text(jsonl(rows))
     run("prints", tmp_path / "a.jsonl", "--to", tmp_path / "prints")

@@ -1,5 +1,4 @@
-"""What a role, a broker and an index of files leave on the disk is for their user alone, whatever
-the umask."""
+"""Only the user of a command can read the files that it writes, whatever the umask."""
 
 from __future__ import annotations
 
@@ -34,10 +33,10 @@ def open_to_others(folder: Path) -> list[Path]:
     return [path for path in made if path.stat().st_mode & 0o077]
 
 
-def test_what_roles_keep_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_roles_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The volume, the files beside it, and the words of all texts."""
 
-    def keep(_role: str, _module: str, _settings: Settings, _stop: threading.Event) -> None:
+    def write_files(_role: str, _module: str, _settings: Settings, _stop: threading.Event) -> None:
         index = LogIndex(
             RocksStore(tmp_path / "a" / "index"), table_folder=tmp_path / "a" / "tables"
         )
@@ -47,7 +46,7 @@ def test_what_roles_keep_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert open_to_others(tmp_path / "a") == []
         index.close()
 
-    monkeypatch.setattr(single_role, "_run", keep)
+    monkeypatch.setattr(single_role, "_run", write_files)
     assert single_role.run_alone("index", "", Settings(), log_format="auto") == 0
     assert open_to_others(tmp_path / "a") == []
 
@@ -60,8 +59,8 @@ def test_an_index_of_files_is_private_without_a_role(tmp_path: Path) -> None:
     assert open_to_others(tmp_path / "index") == []
 
 
-def test_what_a_broker_keeps_is_private(tmp_path: Path) -> None:
-    """Files of the child, which Java makes with the rights that the umask leaves."""
+def test_files_of_a_broker_are_private(tmp_path: Path) -> None:
+    """Java creates files with the rights that the umask leaves."""
     child = BoundChild([str(shutil.which("touch")), "log"], tmp_path, tmp_path / "output")
     child.ended.wait(60)
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600

@@ -32,7 +32,7 @@ FAR = text()
 TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
 
 
-def documents(texts: dict[str, str]) -> list[Doc]:
+def make_docs(texts: dict[str, str]) -> list[Doc]:
     made = Fingerprinter(Recipe()).fingerprint(list(texts.values()))
     numbers = [int(high) << 64 | int(low) for low, high in made.prints]
     rows = zip(texts, made.digests, numbers, made.features, made.sketches, strict=True)
@@ -51,10 +51,9 @@ def documents(texts: dict[str, str]) -> list[Doc]:
     ]
 
 
-def indexed(folder: Path, texts: dict[str, str], plan: Plan, *after: bytes) -> Path:
-    """Have an index of these documents in a folder, as a worker and an index make it; return the
-    folder."""
-    docs, recipe = documents(texts), Recipe()
+def write_index(folder: Path, texts: dict[str, str], plan: Plan, *after: bytes) -> Path:
+    """Write an index of these documents to a folder, as a worker and an index do."""
+    docs, recipe = make_docs(texts), Recipe()
     assert len(docs) <= records.DOCUMENTS_MAX
     index = LogIndex(RocksStore(folder))
     index.bind("cluster/0123")
@@ -66,7 +65,7 @@ def indexed(folder: Path, texts: dict[str, str], plan: Plan, *after: bytes) -> P
 
 
 @contextmanager
-def answering(volume: Path) -> Iterator[HttpServer]:
+def serving_index(volume: Path) -> Iterator[HttpServer]:
     index, api = LogIndex(RocksStore(volume)), IndexApi()
     api.serve(index)
     with serving(api.routes()) as server:
@@ -76,26 +75,26 @@ def answering(volume: Path) -> Iterator[HttpServer]:
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    return indexed(tmp_path / "state" / "index", TEXTS, PLANS["blocks"])
+    return write_index(tmp_path / "state" / "index", TEXTS, PLANS["blocks"])
 
 
-def found(ended: Any) -> list[tuple[str, int]]:
+def hits(ended: Any) -> list[tuple[str, int]]:
     assert ended.code == 0, ended.err
-    return [(one["id"], one["distance"]) for one in ended.json["found"]]
+    return [(document["id"], document["distance"]) for document in ended.json["found"]]
 
 
 def test_a_text_is_looked_up_in_a_volume(run: Run, volume: Path, tmp_path: Path) -> None:
     """As an argument, as a file, and a near text as well as the same; nothing for another text."""
     (tmp_path / "page.txt").write_text(PAGE)
-    near = found(run("similar", edited(PAGE), "--volume", volume, "--json"))
+    near = hits(run("similar", edited(PAGE), "--volume", volume, "--json"))
 
-    shown = found(run("similar", tmp_path / "page.txt", "--volume", volume, "--json"))
+    shown = hits(run("similar", tmp_path / "page.txt", "--volume", volume, "--json"))
     assert shown == [("http://a/", 0)]
-    assert found(run("similar", PAGE.upper(), "--volume", volume, "--json")) == [("http://a/", 0)]
+    assert hits(run("similar", PAGE.upper(), "--volume", volume, "--json")) == [("http://a/", 0)]
     assert [name for name, _ in near] == ["http://a/"]
     assert 0 < near[0][1] <= PLANS["blocks"].threshold
-    assert found(run("similar", FAR, "--volume", volume, "--json")) == []
-    assert found(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
+    assert hits(run("similar", FAR, "--volume", volume, "--json")) == []
+    assert hits(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
 
 
 def test_a_page_is_looked_up_by_its_main_text(run: Run, volume: Path, tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def test_a_page_is_looked_up_by_its_main_text(run: Run, volume: Path, tmp_path: 
     page.write_text(f"<body><nav><ul>{menu}</ul></nav><article><p>{PAGE}</p></article></body>")
     (tmp_path / "page.html.gz").write_bytes(gzip.compress(page.read_bytes()))
 
-    assert found(run("similar", page, "--volume", volume, "--json")) == [("http://a/", 0)]
+    assert hits(run("similar", page, "--volume", volume, "--json")) == [("http://a/", 0)]
     ended = run("similar", tmp_path / "page.html.gz", "--volume", volume)
     assert (ended.code, ended.err.startswith("page.html.gz is compressed")) == (1, True)
 
@@ -127,8 +126,8 @@ def test_a_record_s_text_is_looked_up_as_explain_reads_it(
         "--json",
     )
 
-    assert found(run("similar", record, *where)) == [("http://a/", 0)]
-    assert found(run("similar", record, "--set", "scope_field=site", *where)) == []
+    assert hits(run("similar", record, *where)) == [("http://a/", 0)]
+    assert hits(run("similar", record, "--set", "scope_field=site", *where)) == []
     ended = run("similar", record, "--set", "value_format=json", "--volume", volume)
     assert (ended.code, "would become a dead letter (field)" in ended.err) == (1, True)
 
@@ -139,17 +138,17 @@ def test_a_running_index_answers_the_same(
     expected = run("similar", edited(PAGE), "--volume", volume, "--json").json
     monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": io.BytesIO(edited(PAGE).encode())}))
 
-    with answering(volume) as server:
-        asked = [("-", "--index", f"http://127.0.0.1:{server.port}")]
-        asked += [
+    with serving_index(volume) as server:
+        commands = [("-", "--index", f"http://127.0.0.1:{server.port}")]
+        commands += [
             (edited(PAGE), "--set", f"http_port={port}") for port in (server.port, server.port - 1)
         ]
-        assert [run("similar", *one, "--json").json for one in asked] == [expected] * 3
+        assert [run("similar", *command, "--json").json for command in commands] == [expected] * 3
 
 
 @pytest.mark.parametrize("name", ["typo.txt", "./typo", "pages/typo.html"])
-def test_a_file_that_is_not_there_is_no_text(run: Run, volume: Path, name: str) -> None:
-    """Its name is not searched for, unless that is asked for; words with a full stop are a text."""
+def test_the_name_of_a_missing_file_is_not_searched(run: Run, volume: Path, name: str) -> None:
+    """With `--text` it is; words with a full stop are a text."""
     ended = run("similar", name, "--volume", volume)
 
     assert (ended.code, f"There is no file {name}" in ended.err) == (1, True)
@@ -158,7 +157,7 @@ def test_a_file_that_is_not_there_is_no_text(run: Run, volume: Path, name: str) 
 
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])
-def test_another_similarity_than_that_in_force_can_be_asked_for(
+def test_similarity_replaces_the_threshold_of_the_index(
     run: Run, tmp_path: Path, place: str
 ) -> None:
     """A stricter one turns a near page away, a looser one finds one more; each is told with how
@@ -167,12 +166,12 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(
     words = [f"word{chance.randrange(3000)}" for _ in range(200)]
     pages = {f"http://{first}/": " ".join(words[first : first + 150]) for first in (0, 8, 24)}
     declared = PLANS["bands"].with_similarity(95)
-    volume = indexed(tmp_path / "index", pages, declared)
+    volume = write_index(tmp_path / "index", pages, declared)
 
-    def told(*more: str) -> Any:
+    def run_similar(*more: str) -> Any:
         if place == "--volume":
             return run("similar", pages["http://0/"], place, volume, "--json", *more)
-        with answering(volume) as server:
+        with serving_index(volume) as server:
             return run(
                 "similar",
                 pages["http://0/"],
@@ -182,20 +181,20 @@ def test_another_similarity_than_that_in_force_can_be_asked_for(
                 *more,
             )
 
-    def asked(*more: str) -> tuple[str, list[tuple[str, bool]]]:
-        said = told(*more).json
-        for one in said["found"]:
-            assert (one["similarity"] == 1) == (one["distance"] == 0)
-        return said["plan"], [one["id"] for one in said["found"]]
+    def find(*more: str) -> tuple[str, list[tuple[str, bool]]]:
+        answer = run_similar(*more).json
+        for document in answer["found"]:
+            assert (document["similarity"] == 1) == (document["distance"] == 0)
+        return answer["plan"], [document["id"] for document in answer["found"]]
 
-    assert asked() == (declared.id, ["http://0/"])
-    shown = asked("--similarity", "0.8")
+    assert find() == (declared.id, ["http://0/"])
+    shown = find("--similarity", "0.8")
     assert shown == (PLANS["bands"].with_similarity(80).id, ["http://0/", "http://8/"])
-    assert asked("--similarity", "50%") == (
+    assert find("--similarity", "50%") == (
         PLANS["bands"].with_similarity(50).id,
         ["http://0/", "http://8/", "http://24/"],
     )
-    wrong = told("--similarity", "7")
+    wrong = run_similar("--similarity", "7")
     assert (wrong.code, "a similarity is written as a share" in wrong.err) == (78, True)
 
 
@@ -209,7 +208,7 @@ def test_a_few_words_are_found_only_as_a_whole_text(run: Run, volume: Path) -> N
         assert "only documents with exactly this text are found" in ended.err
 
 
-def test_what_check_has_kept_is_found(run: Run, tmp_path: Path) -> None:
+def test_similar_finds_documents_in_an_index_of_check(run: Run, tmp_path: Path) -> None:
     pages = [
         {"url": f"http://{number}/", "text": page}
         for number, page in enumerate([edited(PAGE), FAR, OTHER])
@@ -217,16 +216,19 @@ def test_what_check_has_kept_is_found(run: Run, tmp_path: Path) -> None:
     (tmp_path / "pages.jsonl").write_text(jsonl(pages))
     assert run("check", tmp_path / "pages.jsonl", "--index", tmp_path / "kept").code == 0
 
-    shown = [one for one, _ in found(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))]
+    shown = [
+        identifier
+        for identifier, _ in hits(run("similar", PAGE, "--volume", tmp_path / "kept", "--json"))
+    ]
     assert shown == ["http://0/"]
     table = run("similar", PAGE, "--volume", tmp_path / "kept").out
     expected = ["similarity", "distance", "id"]
     assert table.splitlines()[0].split() == expected
-    said = run("similar", "word", "--volume", tmp_path / "kept").err
-    assert "has 1 feature (such as words)" in said
+    errors = run("similar", "word", "--volume", tmp_path / "kept").err
+    assert "has 1 feature (such as words)" in errors
 
 
-def test_what_cannot_be_asked_is_a_sentence(run: Run, volume: Path, tmp_path: Path) -> None:
+def test_similar_reports_what_it_cannot_look_up(run: Run, volume: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     (tmp_path / "key").write_text("0123456789abcdef" * 4)
@@ -251,14 +253,14 @@ def test_a_row_is_looked_up_as_explain_reads_it(run: Run, tmp_path: Path, recipe
     pages, index = tmp_path / "pages.jsonl", tmp_path / "index"
     chance = random.Random(1)
     rows = [
-        {"id": name, "text": one if recipe == "words" else [chance.gauss(0, 1) for _ in range(64)]}
-        for name, one in (("a", PAGE), ("b", OTHER))
+        {"id": name, "text": page if recipe == "words" else [chance.gauss(0, 1) for _ in range(64)]}
+        for name, page in (("a", PAGE), ("b", OTHER))
     ]
     pages.write_text(jsonl(rows))
     given = ("--set", f"recipe={recipe}")
     run("check", pages, "--index", index, *given)
 
-    assert found(run("similar", f"{pages}:2", "--volume", index, "--json", *given)) == [("b", 0)]
+    assert hits(run("similar", f"{pages}:2", "--volume", index, "--json", *given)) == [("b", 0)]
     shown = run("similar", "word " * 400 + ":2", "--volume", index, "--text").code
     assert shown == (0 if recipe == "words" else 78)
     assert "there is no such row" in run("similar", f"{pages}:3", "--volume", index, *given).err

@@ -29,8 +29,8 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def names_in(table: pa.Table) -> list[tuple[int, int]]:
-    """Return the hashes of site and title of prints, as the index gets them."""
+def read_name_hashes(table: pa.Table) -> list[tuple[int, int]]:
+    """Return the hashes of site and title of each print, as the index receives them."""
     return [
         pair
         for part in read_printed_rows(table, Recipe(), "The table")
@@ -38,7 +38,7 @@ def names_in(table: pa.Table) -> list[tuple[int, int]]:
     ]
 
 
-def hashed(*names: tuple[str, str]) -> list[tuple[int, int]]:
+def hash_names(*names: tuple[str, str]) -> list[tuple[int, int]]:
     sites, titles = zip(*names, strict=True)
     return list(
         zip(HASHER.hash_sites(sites).tolist(), HASHER.hash_titles(titles).tolist(), strict=True)
@@ -56,17 +56,18 @@ def as_columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     [ROWS, as_columns(ROWS), pa.table(as_columns(ROWS))],
     ids=["rows", "columns", "arrow"],
 )
-def test_prints_carry_site_and_title(source: Any) -> None:
-    """The site is the host of the id or of `url`, or what the named column holds; the title that of
-    `title`, or of the named column."""
-    usual = names_in(prints(source, id="id"))
-    named = names_in(prints(source, id="id", site="place", title="place"))
+def test_prints_have_site_and_title(source: Any) -> None:
+    """The site is the host of the id or of `url`, or the value of the named column."""
+    usual = read_name_hashes(prints(source, id="id"))
+    named = read_name_hashes(prints(source, id="id", site="place", title="place"))
 
-    assert usual == hashed(("shop.example", "One"), ("news.example", ""), ("", "One"))
-    assert named == hashed(("shop.example", ""), ("here", "here"), ("docs.example", "docs.example"))
+    assert usual == hash_names(("shop.example", "One"), ("news.example", ""), ("", "One"))
+    assert named == hash_names(
+        ("shop.example", ""), ("here", "here"), ("docs.example", "docs.example")
+    )
 
 
-def test_a_column_that_is_not_there_is_a_sentence() -> None:
+def test_a_missing_site_or_title_column_is_refused() -> None:
     for name in ("site", "title"):
         with pytest.raises(InputError, match="There is no column 'other'"):
             dedup(as_columns(ROWS), **{name: "other"})  # type: ignore[arg-type]
@@ -74,13 +75,13 @@ def test_a_column_that_is_not_there_is_a_sentence() -> None:
             prints(as_columns(ROWS), **{name: 5})  # type: ignore[arg-type]
 
 
-def test_the_text_is_no_title_of_itself() -> None:
-    assert names_in(prints([{"title": "words of a text"}], text="title")) == [(0, 0)]
+def test_the_text_column_is_not_read_as_title() -> None:
+    assert read_name_hashes(prints([{"title": "words of a text"}], text="title")) == [(0, 0)]
 
 
-def test_prints_made_before_sites_were_known_have_none() -> None:
+def test_prints_without_the_columns_have_no_site_and_title() -> None:
     table = prints(ROWS, id="id").drop_columns(["site", "title"])
-    assert names_in(table) == [(0, 0)] * 3
+    assert read_name_hashes(table) == [(0, 0)] * 3
 
 
 def test_check_decodes_sites_and_titles_of_all_kinds_of_files(tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_check_decodes_sites_and_titles_of_all_kinds_of_files(tmp_path: Path) ->
 
     found = decode_documents(raws, Settings(value_format="json"), deque())
 
-    assert [(one.site, one.title) for one in found] == [
+    assert [(document.site, document.title) for document in found] == [
         ("shop.example", "One"),
         ("news.example", ""),
         ("", "One"),
@@ -101,8 +102,10 @@ def test_check_decodes_sites_and_titles_of_all_kinds_of_files(tmp_path: Path) ->
     raws = read_documents(find_files(str(tmp_path / "a.jsonl"), "auto"))
     named = Settings(value_format="json", site_field="place", title_field="url")
     expected = [("shop.example", ""), ("here", "https://News.example/7"), ("docs.example", "")]
-    assert [(one.site, one.title) for one in decode_documents(raws, named, deque())] == expected
-    assert names_in(prints(tmp_path)) == hashed(
+    assert [
+        (document.site, document.title) for document in decode_documents(raws, named, deque())
+    ] == expected
+    assert read_name_hashes(prints(tmp_path)) == hash_names(
         ("shop.example", "One"), ("news.example", ""), ("", "One"), ("", "A page"), ("", "")
     )
 
@@ -111,14 +114,14 @@ def test_an_index_takes_sites_and_titles(monkeypatch: pytest.MonkeyPatch) -> Non
     """One for all, one for each, or the host of the id; each reaches the log record."""
     seen: list[tuple[int, int]] = []
 
-    def noted(index: Any, raw: bytes) -> Any:
+    def record_and_apply(index: Any, raw: bytes) -> Any:
         record = records.decode(raw)
         if isinstance(record, records.Batch):
             seen.extend(zip(record.site.tolist(), record.title.tolist(), strict=True))
         return apply_record(index, raw)
 
     apply_record = offline.apply_record
-    monkeypatch.setattr(offline, "apply_record", noted)
+    monkeypatch.setattr(offline, "apply_record", record_and_apply)
     address = "https://a.example/1"
     with Index() as index:
         index.add(address, "one text")
@@ -132,7 +135,7 @@ def test_an_index_takes_sites_and_titles(monkeypatch: pytest.MonkeyPatch) -> Non
                 index.add_many([("4", "v"), ("5", "u")], **wrong)
         assert "4" not in index
 
-    assert seen == hashed(
+    assert seen == hash_names(
         ("a.example", ""),
         ("b.example", "T"),
         ("c.example", "T"),
@@ -142,7 +145,7 @@ def test_an_index_takes_sites_and_titles(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_check_says_once_that_ids_are_not_addresses(run: Run, tmp_path: Path) -> None:
+def test_check_reports_once_that_ids_are_no_addresses(run: Run, tmp_path: Path) -> None:
     def check(rows: list[dict[str, Any]], *options: str) -> str:
         path = tmp_path / "a.jsonl"
         path.write_text(jsonl(rows))
@@ -150,17 +153,17 @@ def test_check_says_once_that_ids_are_not_addresses(run: Run, tmp_path: Path) ->
 
     texts = [" ".join(f"word{n}{k}" for k in range(20)) for n in range(20)]
     numbered = [{"id": n, "text": text, "host": "a.example"} for n, text in enumerate(texts)]
-    said = check(numbered)
-    assert said.count("20 of 20 documents have no known web site") == 1
-    assert "STREAM_DEDUP_SITE_FIELD" in said
-    assert "copies at a similarity of 0.70 or more (STREAM_DEDUP_SIMILARITY_UNSURE" in said
+    errors = check(numbered)
+    assert errors.count("20 of 20 documents have no known web site") == 1
+    assert "STREAM_DEDUP_SITE_FIELD" in errors
+    assert "copies at a similarity of 0.70 or more (STREAM_DEDUP_SIMILARITY_UNSURE" in errors
     assert check(numbered, "--similarity", "0.6") == ""
     assert check(numbered, "--set", "similarity_unsure=0.7") == ""
     assert check(numbered, "--site-field", "host") == ""
-    assert check([one | {"url": "https://a.example"} for one in numbered]) == ""
+    assert check([row | {"url": "https://a.example"} for row in numbered]) == ""
 
 
-def test_the_option_similarity_is_that_of_documents_without_a_site_too(
+def test_similarity_also_applies_to_documents_without_a_site(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As it is in `dedup`; a setting of their own takes precedence."""

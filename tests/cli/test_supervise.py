@@ -1,4 +1,4 @@
-"""`run all`: which roles run, at which ports, and what is said where a search cannot."""
+"""`run all`: roles and their ports, restarts, and the message if a search cannot run."""
 
 from __future__ import annotations
 
@@ -27,43 +27,44 @@ def options_of(
     found = supervise.options_of(
         settings, ["--config", "f"], with_insights=insights, with_search=search
     )
-    return {role: own for role, own in found.items()}  # noqa: C416 - to the type that the tests name
+    return {role: options for role, options in found.items()}  # noqa: C416 - to the type that the tests name
 
 
-def test_each_role_has_a_port_of_its_own() -> None:
-    """The same one whatever else runs; any free one for all where HTTP_PORT is 0."""
+def test_each_role_has_its_own_port() -> None:
+    """A role's port does not depend on other roles; with HTTP_PORT=0 each takes a free port."""
     for insights in (False, True):
         found = options_of(Settings(http_port=9000), insights=insights)
         ports = {
-            role: next(one for one in own if one.startswith("http_port="))
-            for role, own in found.items()
+            role: next(option for option in options if option.startswith("http_port="))
+            for role, options in found.items()
         }
         wanted = {"index": "http_port=9001", "worker": "http_port=9000", "search": "http_port=9003"}
         assert ports == wanted | ({"insights": "http_port=9002"} if insights else {})
-    assert all("http_port=0" in own for own in options_of(Settings(http_port=0)).values())
+    assert all("http_port=0" in options for options in options_of(Settings(http_port=0)).values())
     assert "search" not in options_of(Settings(), search=False)
     with pytest.raises(ConfigurationError, match="HTTP_PORT=65534 needs port 65,537"):
         options_of(Settings(http_port=65_534))
 
 
-def test_only_the_search_is_told_of_the_index() -> None:
-    """Unless the settings say where the index answers; where its port is not known, nothing is
-    said."""
+def test_only_the_search_gets_the_address_of_the_index() -> None:
+    """It gets none if the settings name one, or if the port is not known before the start."""
     found = options_of(Settings(http_port=9000, http_host="::"))
-    assert all(own[:2] == ["--config", "f"] for own in found.values())
-    shown = [role for role, own in found.items() if "console_index=http://127.0.0.1:9001" in own]
+    assert all(options[:2] == ["--config", "f"] for options in found.values())
+    shown = [
+        role for role, options in found.items() if "console_index=http://127.0.0.1:9001" in options
+    ]
     assert shown == ["search"]
 
     for settings in (Settings(console_index="http://index:1"), Settings(http_port=0)):
         assert not [
-            one
-            for own in options_of(settings).values()
-            for one in own
-            if one.startswith("console_index")
+            option
+            for options in options_of(settings).values()
+            for option in options
+            if option.startswith("console_index")
         ]
 
 
-def test_without_its_extra_one_sentence_says_how_to_get_a_search(
+def test_without_its_extra_a_sentence_says_how_to_get_a_search(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest runs all the same; whoever asks for a search, or for none, is refused, or told
@@ -72,11 +73,11 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
     monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
     monkeypatch.setitem(sys.modules, "tantivy", None)
     started: list[str] = []
-    begin = supervise._start
+    start_role = supervise._start
 
     def start(role: str, *given: Any, **named: Any) -> Any:
         started.append(role)
-        return begin(role, *given, **named)
+        return start_role(role, *given, **named)
 
     monkeypatch.setattr(supervise, "_start", start)
 
@@ -91,18 +92,17 @@ def test_without_its_extra_one_sentence_says_how_to_get_a_search(
     assert "tantivy" not in run("run", "all", "--no-search").err
 
     started.clear()
-    asked = run("run", "all", "--search")
-    assert (asked.code, started) == (78, [])
-    assert install_command("search") in asked.err
+    required = run("run", "all", "--search")
+    assert (required.code, started) == (78, [])
+    assert install_command("search") in required.err
 
 
-def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that ends is started anew, unless only an operator can help; an index that ends is
-    the end of all."""
+def test_a_search_that_ended_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A role that ended with 78 is not restarted, because only an operator can help."""
     monkeypatch.setattr(supervise, "_POLL_SECONDS", 0.001)
     monkeypatch.setattr(supervise, "_RESTART_SECONDS", 0.0)
-    said: list[str] = []
-    monkeypatch.setattr(supervise, "_logger", SimpleNamespace(warning=said.append))
+    warnings: list[str] = []
+    monkeypatch.setattr(supervise, "_logger", SimpleNamespace(warning=warnings.append))
 
     class Ended:
         def __init__(self, code: int | None) -> None:
@@ -114,10 +114,10 @@ def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyP
     def child(role: str, code: int | None) -> Any:
         return supervise._Child(role, Ended(code), threading.Thread(), [])  # type: ignore[arg-type]
 
-    again: list[str] = []
+    restarted: list[str] = []
 
     def start(role: str, *_: object, **__: object) -> Any:
-        again.append(role)
+        restarted.append(role)
         children[0].process.returncode = 1  # ends the test: the index is gone
         return child(role, None)
 
@@ -126,11 +126,11 @@ def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyP
     dead = supervise._wait(children, threading.Event(), is_console=False)
 
     assert dead is children[0]
-    assert again == ["search"]
-    found = ["The search ended" in line and "it is restarted" in line for line in said]
+    assert restarted == ["search"]
+    found = ["The search ended" in line and "it is restarted" in line for line in warnings]
     assert found == [True, False]
-    assert "The insights ended" in said[1]
-    assert "it is not restarted" in said[1]
+    assert "The insights ended" in warnings[1]
+    assert "it is not restarted" in warnings[1]
 
 
 SLOW = """
@@ -142,11 +142,10 @@ while not os.path.exists(sys.argv[1]):
 """
 
 
-def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
+def test_a_killed_role_is_named_at_once_and_ends_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where another takes long to end: who looks at the terminal knows why nothing happens any
-    more."""
+    """Its name is logged before a slow role has ended."""
     started: list[supervise._Child] = []
 
     def start(role: str, arguments: Sequence[str], *, is_console: bool) -> supervise._Child:
@@ -159,14 +158,14 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
         return started[-1]
 
     monkeypatch.setattr(supervise, "_start", start)
-    said: list[str] = []
+    warnings: list[str] = []
 
-    def say(text: str) -> None:
-        said.append(text)
+    def record_warning(text: str) -> None:
+        warnings.append(text)
         assert started[1].process.poll() is None, "it is said only when all is over"
         (tmp_path / "go on").touch()
 
-    monkeypatch.setattr(supervise, "_logger", SimpleNamespace(warning=say))
+    monkeypatch.setattr(supervise, "_logger", SimpleNamespace(warning=record_warning))
 
     def kill() -> None:
         while len(started) < 2:
@@ -179,7 +178,7 @@ def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
     killer.join()
 
     assert code == 128 + signal.SIGKILL
-    assert said == [
+    assert warnings == [
         (
             "The index ended unexpectedly (killed by signal 9), so all roles are stopped. After an "
             "error, its last log lines above report it."

@@ -1,4 +1,4 @@
-"""Every table of every command, at the widths people have, and on a pipe."""
+"""All tables of all commands fit common terminal widths and a pipe."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WIDTHS = [80, 100, 130, None]
 POSITION = "news.documents-113@98765432"
 
 
-def printed(table: FittedTable, width: int | None) -> str:
-    """Return what a terminal of that width is sent, or a pipe."""
+def render_table(table: FittedTable, width: int | None) -> str:
+    """Return the output for a terminal of that width, or for a pipe."""
     out = Console(
         file=io.StringIO(), width=width or 200, force_terminal=width is not None, color_system=None
     )
@@ -42,7 +42,7 @@ def tables() -> dict[str, list[str]]:
                 continue
             values = node.args if name == "table_of" else getattr(node.args[0], "elts", None)
             headings = (
-                [str(getattr(one, "value", "computed")) for one in values]
+                [str(getattr(element, "value", "computed")) for element in values]
                 if values
                 else ["name", "value", "origin"]
             )
@@ -52,7 +52,7 @@ def tables() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("where", tables())
-def test_each_table_fits_and_breaks_nothing(where: str, width: int | None) -> None:
+def test_each_table_fits_and_breaks_no_word(where: str, width: int | None) -> None:
     """No line is wider than the terminal; positions, ids, prints and sentences are all there, no
     word of them broken."""
     headings = tables()[where]
@@ -69,7 +69,7 @@ def test_each_table_fits_and_breaks_nothing(where: str, width: int | None) -> No
     table.add_row(*row)
     table.add_row(*reversed(row))
 
-    text = printed(table, width)
+    text = render_table(table, width)
 
     lines = text.splitlines()
     for word in {word for cell in row for word in cell.split()}:

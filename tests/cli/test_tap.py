@@ -1,5 +1,4 @@
-"""`tap`: what a record of an output topic says, and that it cannot say it to the terminal
-itself."""
+"""`tap`: the line that it prints for a record of an output topic."""
 
 from __future__ import annotations
 
@@ -31,16 +30,16 @@ HERE = Position("documents", bytes(16), 1, 77)
 OF = Representative(Position("documents", bytes(16), 3, 8812), b"http://kept", 0)
 
 
-def message(topic: str, own: Headers, key: bytes | None = b"http://me") -> Message:
-    return Message(topic, 1, 2, key, b"value", 1_700_000_000_000, own)
+def message(topic: str, message_headers: Headers, key: bytes | None = b"http://me") -> Message:
+    return Message(topic, 1, 2, key, b"value", 1_700_000_000_000, message_headers)
 
 
-def describe(one: Message, dead_letters: str) -> Tapped:
-    return describe_with(one, dead_letters, one.key)
+def describe(record: Message, dead_letters: str) -> Tapped:
+    return describe_with(record, dead_letters, record.key)
 
 
 def line_of(tapped: Tapped) -> str:
-    """Return what a pipe is given."""
+    """Return the line that is written to a pipe."""
     (line,) = lines(tapped, None)
     return line.plain
 
@@ -60,7 +59,7 @@ BETTER = verdict(Reason.NEAR, 7, OF, 70, 17, BetterRule.NEWEST)
 KEPT_BY_SITE = Judgement(Reason.NEW, LogPlace(5, 6), of=OF, similarity=78)
 SIBLING = {name.replace("of_", "sibling_"): value for name, value in OF_KEPT.items()}
 CASES: dict[str, tuple[Message, dict[str, str | None], str]] = {
-    # the record, what is read of it, what its line says
+    # the record, the fields read from it, the parts of its line
     "a duplicate names the kept document": (
         message("duplicates", NEAR),
         {"verdict": "duplicate", "reason": "near", "distance": "7", "id": "http://me"}
@@ -101,14 +100,14 @@ CASES: dict[str, tuple[Message, dict[str, str | None], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", CASES)
-def test_what_a_record_says(what: str) -> None:
-    """It is read from our headers; what is not told has no part in the line."""
-    record, told, shown = CASES[what]
+@pytest.mark.parametrize("case", CASES)
+def test_the_line_of_a_record_has_its_fields(case: str) -> None:
+    """Fields are read from our headers; the line has no part for a missing field."""
+    record, fields, shown = CASES[case]
 
     tapped = describe(record, DLQ)
 
-    assert {name: getattr(tapped, name) for name in told} == told
+    assert {name: getattr(tapped, name) for name in fields} == fields
     line = line_of(tapped)
     assert [part for part in shown.split("|") if part not in line] == []
     assert tapped.copies or ("copy" not in line and "better" not in line)
@@ -119,7 +118,7 @@ def test_no_part_is_broken_on_a_terminal(width: int) -> None:
     """Ids, the position and the command stand whole on one line each, and what can fit the terminal
     does."""
     of = Representative(OF.position, b"https://kept.example/a/long/path/of/a/page/2026", 0)
-    own = verdict(Reason.NEAR, 7, of)
+    verdict_headers = verdict(Reason.NEAR, 7, of)
     parts = [
         "https://me.example/a/path/as/they/are",
         "of https://kept.example/a/long/path/of/a/page/2026",
@@ -129,7 +128,9 @@ def test_no_part_is_broken_on_a_terminal(width: int) -> None:
 
     found = [
         line.plain
-        for line in lines(describe(message("duplicates", own, parts[0].encode()), "dlq"), width)
+        for line in lines(
+            describe(message("duplicates", verdict_headers, parts[0].encode()), "dlq"), width
+        )
     ]
 
     assert [part for part in parts if not any(part in line for line in found)] == []
@@ -167,11 +168,13 @@ HEADER_NAMES = st.sampled_from([*NAMES, headers.ERROR_STAGE])
     st.none() | st.integers(-(2**63), 2**63 - 1),
     st.sampled_from(["unique", "dlq.documents"]),
 )
-def test_whatever_a_record_says_its_line_is_printable(
-    own: Headers, key: bytes | None, timestamp_ms: int | None, topic: str
+def test_the_line_of_any_record_is_printable(
+    record_headers: Headers, key: bytes | None, timestamp_ms: int | None, topic: str
 ) -> None:
     """No key, header or timestamp, however hostile, raises or puts a control character on the
     line."""
-    line = line_of(describe(Message(topic, 0, 0, key, None, timestamp_ms, own), "dlq.documents"))
+    line = line_of(
+        describe(Message(topic, 0, 0, key, None, timestamp_ms, record_headers), "dlq.documents")
+    )
 
     assert line.isprintable()

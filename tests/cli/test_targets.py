@@ -1,5 +1,4 @@
-"""What `check` is pointed at, and what it writes: addresses, patterns, several targets, one format,
-another copy kept."""
+"""`check`: URLs, patterns, several targets, the copy that is kept, and output formats."""
 
 from __future__ import annotations
 
@@ -35,31 +34,30 @@ ROWS = [
 ]
 
 
-def lines(rows: list[dict[str, Any]]) -> bytes:
+def encode_rows(rows: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    """A store of objects that fsspec has in memory, with shards of two kinds, one of them packed
-    wrongly."""
+    """A store in memory (fsspec) with shards of JSONL and Parquet."""
     system = fsspec.filesystem("memory")
-    system.pipe("/shards/a.jsonl", lines(ROWS[:2]))
-    system.pipe("/shards/deep/b.jsonl", lines(ROWS[2:]))
+    system.pipe("/shards/a.jsonl", encode_rows(ROWS[:2]))
+    system.pipe("/shards/deep/b.jsonl", encode_rows(ROWS[2:]))
     with system.open("/shards/c.parquet", "wb") as file:
         pq.write_table(pa.table({"id": ["e"], "text": [OTHER]}), file)
     yield "memory://shards"
     system.rm("/shards", recursive=True)
 
 
-def told(out: str) -> list[tuple[str, str, str | None]]:
+def verdicts(out: str) -> list[tuple[str, str, str | None]]:
     return [
-        (one["location"], one["reason"], one["duplicate_of"])
-        for one in map(json.loads, out.splitlines())
+        (row["location"], row["reason"], row["duplicate_of"])
+        for row in map(json.loads, out.splitlines())
     ]
 
 
-def test_addresses_are_read_as_files_are(run: Run, tmp_path: Path, bucket: str) -> None:
+def test_urls_are_read_like_files(run: Run, tmp_path: Path, bucket: str) -> None:
     expected = [
         ("a.jsonl:1", "new", None),
         ("a.jsonl:2", "near", "a"),
@@ -67,9 +65,9 @@ def test_addresses_are_read_as_files_are(run: Run, tmp_path: Path, bucket: str) 
         ("deep/b.jsonl:1", "exact", "e"),
         ("deep/b.jsonl:2", "exact", "a"),
     ]
-    assert told(run("check", bucket, "--json").out) == expected
-    assert told(run("check", f"{bucket}/*.jsonl", "--json").out) == expected[:2]
-    assert told(run("check", f"{bucket}/c.parquet", "--json").out) == expected[2:3]
+    assert verdicts(run("check", bucket, "--json").out) == expected
+    assert verdicts(run("check", f"{bucket}/*.jsonl", "--json").out) == expected[:2]
+    assert verdicts(run("check", f"{bucket}/c.parquet", "--json").out) == expected[2:3]
     assert dedup(bucket)["reason"] == [reason for _, reason, _ in expected]
     assert run("check", bucket, "--to", tmp_path / "out").code == 0
     found = pq.read_table(next((tmp_path / "out" / "kept").glob("*.parquet")))["id"].to_pylist()
@@ -84,13 +82,13 @@ def test_addresses_are_read_as_files_are(run: Run, tmp_path: Path, bucket: str) 
         dedup("hf://datasets/somebody/something")
 
 
-def test_patterns_and_several_targets(run: Run, tmp_path: Path) -> None:
+def test_patterns_and_several_targets_are_read(run: Run, tmp_path: Path) -> None:
     for name, rows in (("one", ROWS[:2]), ("two", ROWS[2:])):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "a.jsonl").write_bytes(lines(rows))
+        (tmp_path / name / "a.jsonl").write_bytes(encode_rows(rows))
 
     for targets in ([tmp_path / "one", tmp_path / "two"], [f"{tmp_path}/*/a.jsonl"]):
-        assert told(run("check", *targets, "--json").out) == [
+        assert verdicts(run("check", *targets, "--json").out) == [
             (f"{tmp_path}/one/a.jsonl:1", "new", None),
             (f"{tmp_path}/one/a.jsonl:2", "near", "a"),
             (f"{tmp_path}/two/a.jsonl:1", "new", None),
@@ -103,7 +101,7 @@ def test_a_file_is_read_once(run: Run, tmp_path: Path) -> None:
     """Also if two targets name it, or a link in a folder does; `--against` may name it again."""
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / "a.jsonl").write_bytes(lines([ROWS[0], ROWS[2]]))
+    (folder / "a.jsonl").write_bytes(encode_rows([ROWS[0], ROWS[2]]))
     (folder / "b.jsonl").symlink_to(folder / "a.jsonl")
     file = folder / "a.jsonl"
 
@@ -127,21 +125,21 @@ def test_a_file_is_read_once(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keep", "kept"), [("first", "ac"), ("longest", "bc"), ("newest", "bc"), ("stars", "cd")]
 )
-def test_which_copy_is_kept(run: Run, tmp_path: Path, keep: str, kept: str) -> None:
+def test_keep_chooses_the_copy_that_is_kept(run: Run, tmp_path: Path, keep: str, kept: str) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.jsonl").write_bytes(lines(ROWS[:3]) + b"no JSON\n")
-    (tmp_path / "data" / "b.jsonl").write_bytes(lines(ROWS[3:]) + b"no JSON\n")
+    (tmp_path / "data" / "a.jsonl").write_bytes(encode_rows(ROWS[:3]) + b"no JSON\n")
+    (tmp_path / "data" / "b.jsonl").write_bytes(encode_rows(ROWS[3:]) + b"no JSON\n")
     options = ("--keep", keep, "--set", "time_field=when")
 
     shown = run("check", tmp_path / "data", *options, "--json").rows
     ended = run("check", tmp_path / "data", *options, "--to", tmp_path / "out", "--json")
 
-    assert "".join(one["id"] for one in shown if one["verdict"] == "unique") == kept
-    found = {one["duplicate_of"] for one in shown if one["verdict"] == "duplicate"}
+    assert "".join(row["id"] for row in shown if row["verdict"] == "unique") == kept
+    found = {row["duplicate_of"] for row in shown if row["verdict"] == "duplicate"}
     assert found == {(set(kept) - {"c"}).pop()}
-    judged = [one for one in shown if one["verdict"] != "dead-letter"]
-    found = [judged[one["duplicate_of_number"]]["id"] for one in judged if one["duplicate_of"]]
-    assert found == [one["duplicate_of"] for one in judged if one["duplicate_of"]]
+    judged = [row for row in shown if row["verdict"] != "dead-letter"]
+    found = [judged[row["duplicate_of_number"]]["id"] for row in judged if row["duplicate_of"]]
+    assert found == [row["duplicate_of"] for row in judged if row["duplicate_of"]]
     expected = {"to": str(tmp_path / "out"), "kept": 2, "duplicates": 2, "unreadable": 2}
     assert ended.json == expected
     written = [
@@ -149,7 +147,7 @@ def test_which_copy_is_kept(run: Run, tmp_path: Path, keep: str, kept: str) -> N
         for path in sorted((tmp_path / "out" / "kept").iterdir())
         for line in path.open()
     ]
-    assert "".join(one["id"] for one in written) == kept
+    assert "".join(row["id"] for row in written) == kept
     again = run("check", tmp_path / "data", *options, "--to", tmp_path / "out")
     assert "complete" in again.err
 
@@ -158,7 +156,7 @@ COLUMNS = "the columns are id, text, stars, when"
 
 
 @pytest.mark.parametrize(
-    ("kind", "keep", "says"),
+    ("kind", "keep", "expected_error"),
     [
         ("parquet", "Stars", COLUMNS),
         ("parquet", "LONGEST", COLUMNS),
@@ -174,8 +172,8 @@ COLUMNS = "the columns are id, text, stars, when"
         ("jsonl", "newest --set time_field=id", "None of 4 documents has a time in 'id'"),
     ],
 )
-def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
-    run: Run, tmp_path: Path, kind: str, keep: str, says: str
+def test_keep_refuses_names_that_rank_no_copy(
+    run: Run, tmp_path: Path, kind: str, keep: str, expected_error: str
 ) -> None:
     """What `--keep` names is there, or it is a wrong use, before anything is written; the folder
     can be used again."""
@@ -183,24 +181,26 @@ def test_a_copy_that_nothing_tells_is_asked_for_in_vain(
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(ROWS), path)
     else:
-        path.write_bytes(lines(ROWS))
+        path.write_bytes(encode_rows(ROWS))
 
     for to in ([], ["--to", tmp_path / "out"]):
         ended = run("check", path, "--keep", *keep.split(), *to)
         assert (ended.code, ended.out) == (2, "")
-        assert says in ended.words
+        assert expected_error in ended.words
     assert run("check", path, "--to", tmp_path / "out").code == 0
     assert run("check", path, "--keep", "longest", "--index", tmp_path / "index").code == 78, (
         "it keeps what came first"
     )
 
 
-def test_copies_without_a_number_come_last_and_are_counted(run: Run, tmp_path: Path) -> None:
+def test_copies_without_a_number_rank_last_and_are_counted(run: Run, tmp_path: Path) -> None:
     """Numbers may be written as strings, and be columns of decimals; a page of a WARC file has its
     own time."""
     rows = [row | {"stars": str(row["stars"]) if row["stars"] else "none", "when": None if row["id"] == "b" else row["when"]}
             for row in ROWS]  # fmt: skip
-    (tmp_path / "a.jsonl").write_bytes(lines([*rows, {"id": "e", "text": THIRD, "stars": 10**400}]))
+    (tmp_path / "a.jsonl").write_bytes(
+        encode_rows([*rows, {"id": "e", "text": THIRD, "stars": 10**400}])
+    )
     kinds = {"stars": pa.decimal128(3, 1), "when": pa.date32()}
     columns = {name: [row[name] for row in ROWS] for name in ("id", "text")} | {
         "stars": pa.array(
@@ -217,7 +217,7 @@ def test_copies_without_a_number_come_last_and_are_counted(run: Run, tmp_path: P
     ]
     (tmp_path / "c.warc").write_bytes(b"".join(pages))
 
-    by = {
+    runs = {
         (file, keep): run(
             "check", tmp_path / file, "--keep", keep, "--set", "time_field=when", "--json"
         )
@@ -226,7 +226,8 @@ def test_copies_without_a_number_come_last_and_are_counted(run: Run, tmp_path: P
     } | {("c.warc", "newest"): run("check", tmp_path / "c.warc", "--keep", "newest", "--json")}
 
     kept = {
-        of: [one["id"] for one in ended.rows if not one["duplicate_of"]] for of, ended in by.items()
+        key: [verdict["id"] for verdict in ended.rows if not verdict["duplicate_of"]]
+        for key, ended in runs.items()
     }
     assert kept == {
         ("a.jsonl", "stars"): ["c", "d", "e"],
@@ -235,24 +236,24 @@ def test_copies_without_a_number_come_last_and_are_counted(run: Run, tmp_path: P
         ("b.parquet", "newest"): ["b", "c"],
         ("c.warc", "newest"): ["http://y.example/"],
     }
-    found = by["a.jsonl", "stars"].err
+    found = runs["a.jsonl", "stars"].err
     assert (
         found
         == "--keep stars: 2 of 5 documents have no number or time in 'stars'; they rank last.\n"
     )
-    found = by["a.jsonl", "newest"].err
+    found = runs["a.jsonl", "newest"].err
     assert found == "--keep newest: 2 of 5 documents have no time in 'when'; they rank last.\n"
-    assert by["b.parquet", "newest"].err == by["c.warc", "newest"].err == ""
+    assert runs["b.parquet", "newest"].err == runs["c.warc", "newest"].err == ""
 
 
-def test_one_format_of_output(run: Run, tmp_path: Path) -> None:
+def test_as_writes_all_output_in_one_format(run: Run, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     odd = [
         {"id": "x", "text": THIRD, "stars": "many", "more": [1]},
         {"id": "y", "text": f"{THIRD} again", "more": {"a": 1}},
     ]
     rude = b'\xef\xbb\xbf{"id": "z\xff\\ud800", "text": "a", "\\udead": ["\\ud83d\\ude00"]}\n'
-    (tmp_path / "data" / "a.jsonl").write_bytes(lines([*ROWS[:3], *odd]) + b"no JSON\n")
+    (tmp_path / "data" / "a.jsonl").write_bytes(encode_rows([*ROWS[:3], *odd]) + b"no JSON\n")
     (tmp_path / "data" / "c.jsonl").write_bytes(rude)
     pq.write_table(
         pa.table({"id": ["e", "f"], "text": [OTHER, "short"]}), tmp_path / "data" / "b.parquet"
@@ -267,25 +268,25 @@ def test_one_format_of_output(run: Run, tmp_path: Path) -> None:
         )
         assert {path.suffix for path in (tmp_path / written_as).glob("*/*")} == {f".{written_as}"}
     kept = pq.read_table(tmp_path / "parquet" / "kept" / "part-00000.parquet").to_pylist()
-    assert [one["stars"] for one in kept] == ["2", None, "many"]
-    assert [one["more"] for one in kept] == [None, None, [1]]
+    assert [row["stars"] for row in kept] == ["2", None, "many"]
+    assert [row["more"] for row in kept] == [None, None, [1]]
     dropped = pq.read_table(tmp_path / "parquet" / "duplicates" / "part-00001.parquet").to_pylist()
-    assert [(one["id"], one["dedup_of"]) for one in dropped] == [("e", "c")]
+    assert [(row["id"], row["dedup_of"]) for row in dropped] == [("e", "c")]
     rows = [
         json.loads(line)
         for path in sorted((tmp_path / "jsonl" / "kept").iterdir())
         for line in path.open(encoding="utf-8-sig", errors="replace")
     ]
-    assert [one["id"] for one in rows] == ["a", "c", "x", "f", "z\N{REPLACEMENT CHARACTER}\ud800"]
+    assert [row["id"] for row in rows] == ["a", "c", "x", "f", "z\N{REPLACEMENT CHARACTER}\ud800"]
     (read,) = pq.read_table(max((tmp_path / "parquet" / "kept").iterdir())).to_pylist()
     unknown = "\N{REPLACEMENT CHARACTER}"
     assert read == {"id": "z" + 2 * unknown, "text": "a", unknown: ["\N{GRINNING FACE}"]}
 
 
-def test_a_text_of_a_column_of_mixed_types_stays_a_text(run: Run, tmp_path: Path) -> None:
-    """So that `dedup_of` equals an id of a kept row."""
+def test_a_column_of_mixed_types_is_written_as_text(run: Run, tmp_path: Path) -> None:
+    """`dedup_of` must equal an id of a kept row."""
     rows = [{"id": "b", "text": PAGE}, {"id": 3, "text": OTHER}, {"id": "c", "text": PAGE}]
-    (tmp_path / "a.jsonl").write_bytes(lines(rows))
+    (tmp_path / "a.jsonl").write_bytes(encode_rows(rows))
 
     run("check", tmp_path / "a.jsonl", "--to", tmp_path / "to", "--as", "parquet")
 
@@ -404,8 +405,8 @@ def test_times_and_decimals_are_written_as_iso_text_and_numbers(run: Run, tmp_pa
         assert {name: row[name] for name in names} == expected
 
 
-def test_what_json_lines_lack_of_columns_is_counted(run: Run, tmp_path: Path) -> None:
-    """Nanoseconds, and columns of one name except the last."""
+def test_values_that_json_lines_cannot_contain_are_counted(run: Run, tmp_path: Path) -> None:
+    """These are nanoseconds, and all but the last of several columns with one name."""
     columns = {
         "id": pa.array(["1", "2"]),
         "text": pa.array([PAGE, OTHER]),
@@ -450,10 +451,10 @@ def test_kept_parquet_has_the_compression_of_its_source(run: Run, tmp_path: Path
         assert found.row_group(0).column(0).compression == codec
 
 
-def test_parts_have_the_rows_asked_for(run: Run, tmp_path: Path) -> None:
+def test_rows_per_file_sets_the_rows_of_each_part(run: Run, tmp_path: Path) -> None:
     """--rows-per-file bounds the rows of a part; without --to it is refused."""
     source = tmp_path / "source.jsonl"
-    source.write_bytes(lines(ROWS))
+    source.write_bytes(encode_rows(ROWS))
 
     ended = run("check", str(source), "--to", str(tmp_path / "to"), "--rows-per-file", "1")
 
@@ -467,7 +468,7 @@ def test_parts_have_the_rows_asked_for(run: Run, tmp_path: Path) -> None:
 def test_lines_that_end_in_crlf_are_kept_as_they_are(run: Run, tmp_path: Path) -> None:
     """A kept line has the bytes of the source, its ending included."""
     source = tmp_path / "source.jsonl"
-    raw = lines(ROWS).replace(b"\n", b"\r\n")
+    raw = encode_rows(ROWS).replace(b"\n", b"\r\n")
     source.write_bytes(raw)
 
     assert run("check", str(source), "--to", str(tmp_path / "to")).code == 0
@@ -477,8 +478,8 @@ def test_lines_that_end_in_crlf_are_kept_as_they_are(run: Run, tmp_path: Path) -
     assert set(kept.splitlines(keepends=True)) <= set(raw.splitlines(keepends=True))
 
 
-def test_damaged_files_may_be_skipped(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(lines(ROWS))
+def test_skip_damaged_exits_0_although_files_are_damaged(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(encode_rows(ROWS))
     (tmp_path / "b.jsonl.gz").write_bytes(b"no gzip")
 
     for to in ([], ["--to", tmp_path.parent / f"{tmp_path.name}-out"]):
@@ -509,7 +510,7 @@ def write_mixed(folder: Path) -> None:
         ".git/c.jsonl",
         "_delta_log/d.jsonl",
     ):
-        (folder / name).write_bytes(lines(ROWS[:1]))
+        (folder / name).write_bytes(encode_rows(ROWS[:1]))
     for name in (
         "saved/data.json",
         "data.csv",
@@ -523,12 +524,12 @@ def write_mixed(folder: Path) -> None:
     (folder / "linked").symlink_to(folder / "deep")
 
 
-def test_what_a_folder_holds_beside_documents_is_named(run: Run, tmp_path: Path) -> None:
+def test_files_of_a_folder_that_are_not_read_are_reported(run: Run, tmp_path: Path) -> None:
     """Each file is read, or named as one that is not; hidden ones are neither, unless they are
     asked for by name."""
     data = tmp_path / "data"
     write_mixed(data)
-    said = (
+    remark = (
         "6 files were not read: data.csv, deep/e.jsonl.bz2, gone.jsonl (a broken link), linked "
         "(a link to a folder), "
         "pipe.jsonl (no regular file) and 1 more. Convert a JSON array or CSV to .jsonl or .parquet. "
@@ -551,11 +552,11 @@ def test_what_a_folder_holds_beside_documents_is_named(run: Run, tmp_path: Path)
         assert len(prints(data)) == 2
     assert warned[0].filename == __file__
 
-    assert told(ended.out) == [("a.jsonl:1", "new", None), ("deep/b.jsonl:1", "unchanged", "a")]
-    assert (ended.code, ended.err) == (0, said + repeated)
-    assert (strict.code, strict.err, made.code, made.err) == (1, said + repeated, 1, said)
+    assert verdicts(ended.out) == [("a.jsonl:1", "new", None), ("deep/b.jsonl:1", "unchanged", "a")]
+    assert (ended.code, ended.err) == (0, remark + repeated)
+    assert (strict.code, strict.err, made.code, made.err) == (1, remark + repeated, 1, remark)
     assert made.json["files"] == len(columns["id"]) == 2
-    assert told(run("check", data, "--format", "lines", "--json").out)[1][0] == "data.csv:1"
+    assert verdicts(run("check", data, "--format", "lines", "--json").out)[1][0] == "data.csv:1"
     assert run("check", f"file://{data}", "--json") == ended
     assert run("check", f"{data}/*", "--json").err.startswith(
         f"6 files were not read: {data}/data.csv, {data}/deep (a folder)"
@@ -564,13 +565,13 @@ def test_what_a_folder_holds_beside_documents_is_named(run: Run, tmp_path: Path)
     assert by_pattern.out.count("unchanged") == 1
     assert f"named again: {data}/linked/b.jsonl." in by_pattern.words
     for hidden in (".hidden.jsonl", "_delta_log", "_delta_log/*.jsonl", ".h*.jsonl"):
-        assert len(told(run("check", data / hidden, "--json").out)) == 1, hidden
+        assert len(verdicts(run("check", data / hidden, "--json").out)) == 1, hidden
     only = run("check", data / "saved")
     assert (only.code, "it contains data.json. Convert" in only.err) == (1, True)
 
 
-def test_columns_with_several_types_in_one_folder_are_named(run: Run, tmp_path: Path) -> None:
-    """JSON lines have no types, so each part has those of its rows."""
+def test_columns_with_several_types_in_one_folder_are_reported(run: Run, tmp_path: Path) -> None:
+    """JSON lines have no types, so each part has the types of its rows."""
     data = tmp_path / "data"
     data.mkdir()
     for name, tag in (("a", None), ("b", "news")):
@@ -579,8 +580,8 @@ def test_columns_with_several_types_in_one_folder_are_named(run: Run, tmp_path: 
         )
 
     mixed = run("check", data, "--as", "parquet", "--to", tmp_path / "mixed")
-    lines = run("check", data, "--to", tmp_path / "lines")
+    as_jsonl = run("check", data, "--to", tmp_path / "lines")
 
     folder = tmp_path / "mixed" / "kept"
     assert f"Columns have different types in the files of {folder}: tag. Read" in mixed.err
-    assert "different types" not in lines.err
+    assert "different types" not in as_jsonl.err

@@ -1,5 +1,4 @@
-"""`topics apply` beside somebody who makes the same topics at the same moment; `declare` asks the
-index first."""
+"""`topics plan` and `apply`, also in a race, and the memory that a plan needs."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 
 
 class Cluster:
-    """One broker on which another `apply` makes every other topic just before we do."""
+    """One broker on which another `apply` creates every other topic just before we do."""
 
     def __init__(self, *, is_raced: bool = True) -> None:
         self.is_raced = is_raced
@@ -54,8 +53,7 @@ class Cluster:
 
 
 def test_the_loser_of_a_race_plans_again() -> None:
-    """`stream-dedup broker` makes the topics too: an `apply` right behind it ended one of the two,
-    at worst the broker."""
+    """`stream-dedup broker` creates the topics too."""
     cluster = Cluster()
 
     found = topics.apply_to_cluster(cluster, SETTINGS.topic_names, fit_brokers=True)  # type: ignore[arg-type]
@@ -66,43 +64,43 @@ def test_the_loser_of_a_race_plans_again() -> None:
     assert {change.action for change in found.changes} <= {Action.CREATE}
 
 
-def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is being deleted is in the way, and in no list."""
+def test_a_topic_that_exists_but_is_not_listed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is being deleted cannot be created and is not listed."""
 
-    def there(name: str, *_: object) -> None:
+    def refuse(name: str, *_: object) -> None:
         raise TopicExistsError(f"the topic {name} is there")
 
     cluster = Cluster()
     monkeypatch.setattr(topics, "_REPLAN_SECONDS", 0)
     monkeypatch.setattr(cluster, "describe", lambda _: {})
-    monkeypatch.setattr(cluster, "create", there)
+    monkeypatch.setattr(cluster, "create", refuse)
 
     with pytest.raises(TopicExistsError, match="is there"):
         topics.apply_to_cluster(cluster, SETTINGS.topic_names, fit_brokers=True)  # type: ignore[arg-type]
 
 
-def test_what_was_done_is_said_so(
+def test_plan_and_apply_print_their_actions(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before: what to create; after: what was created; then that nothing is left."""
     cluster = Cluster(is_raced=False)
     monkeypatch.setattr(command, "Admin", lambda _: cluster)
     plan, apply = command.topics_plan_command, command.topics_apply_command
-    for chosen, said in (
+    for chosen, expected in (
         (plan, "create +duplicates does not exist: create it with 12 partitions"),
         (apply, "created +duplicates was created with 12 partitions"),
         (plan, "none +duplicates is correct"),
     ):
         chosen.action(SETTINGS, fit_brokers=True)
-        assert re.search(f"^duplicates +{said}\\.", capsys.readouterr().out, re.MULTILINE)
+        assert re.search(f"^duplicates +{expected}\\.", capsys.readouterr().out, re.MULTILINE)
 
 
-# -- whether an index could hold a plan, asked before the plan is written
+# -- before a plan is written, the index is asked for the memory that it needs
 
 
 @pytest.fixture(params=[0, 1, 8 << 30])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, int]]:
-    """Where an index answers, and how much memory it may take."""
+    """The address of an index, and its memory limit in bytes."""
     index = LogIndex(MemoryStore(), Budget(8 << 30, tmp_path))
     docs = [Doc(0, n, n, bytes([n]) * 16, n << 40, sketch=bytes(SKETCH_BYTES)) for n in range(3)]
     index.apply([(0, APPEND_MS, declare(PLANS["classic"])), (1, APPEND_MS, batch(docs))])
@@ -113,7 +111,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield f"http://127.0.0.1:{server.port}", request.param
 
 
-def test_an_index_says_whether_it_holds_a_plan(
+def test_the_index_reports_the_memory_that_a_plan_needs(
     index: tuple[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     address, memory_bytes = index
@@ -126,9 +124,9 @@ def test_an_index_says_whether_it_holds_a_plan(
             run_declare._ask_for_memory([nobody, address], PLANS["bands"])
     else:
         run_declare._ask_for_memory([nobody, address], PLANS["bands"])
-        told = capsys.readouterr().err
-        assert f"The index at {address} needs 511 MiB" in told
-        assert ("its limit is 8,192 MiB" in told) == bool(memory_bytes)
+        errors = capsys.readouterr().err
+        assert f"The index at {address} needs 511 MiB" in errors
+        assert ("its limit is 8,192 MiB" in errors) == bool(memory_bytes)
 
 
 def test_without_an_answer_nothing_is_written() -> None:

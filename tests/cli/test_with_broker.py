@@ -24,7 +24,7 @@ pytestmark = pytest.mark.broker
 
 @pytest.fixture
 def prefix(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A filter of its own on the shared broker, by environment."""
+    """The topic prefix of a new filter on the shared broker, set in the environment."""
     name = f"c{uuid.uuid4().hex[:10]}"
     monkeypatch.setenv("STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS", bootstrap)
     monkeypatch.setenv("STREAM_DEDUP_TOPIC_PREFIX", name)
@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     its children."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start_it(*arguments: str, out: Path, err: Path) -> subprocess.Popen[bytes]:
+    def start_command(*arguments: str, out: Path, err: Path) -> subprocess.Popen[bytes]:
         with out.open("wb") as stdout, err.open("wb") as stderr:
             command = [sys.executable, "-m", "stream_dedup", *arguments]
             started.append(
@@ -47,7 +47,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
             )
         return started[-1]
 
-    yield start_it
+    yield start_command
     for process in started:
         if process.poll() is None:
             for child in psutil.Process(process.pid).children(recursive=True):
@@ -64,7 +64,7 @@ def load_some(run: Run, tmp_path: Path) -> Any:
     return run("load", path, "--json", "--set", "value_format=json")
 
 
-def test_topics_are_planned_created_and_then_right(run: Run, prefix: str) -> None:
+def test_topics_are_planned_created_and_then_correct(run: Run, prefix: str) -> None:
     """Plan shows what is missing and changes nothing; apply creates it; then there is nothing to
     do; growing works."""
 
@@ -80,8 +80,8 @@ def test_topics_are_planned_created_and_then_right(run: Run, prefix: str) -> Non
     )
 
 
-def test_load_needs_its_topic(run: Run, prefix: str, tmp_path: Path) -> None:
-    """A topic is never created by loading into it."""
+def test_load_refuses_a_missing_topic(run: Run, prefix: str, tmp_path: Path) -> None:
+    """Loading never creates a topic."""
     ended = load_some(run, tmp_path)
 
     assert ended.code == 78
@@ -113,14 +113,14 @@ def test_load_run_all_and_tap(
 
     found = tapped.rows
     assert sorted(
-        (one["id"], one["verdict"], one["reason"], one["of_id"]) for one in found if one["id"]
+        (row["id"], row["verdict"], row["reason"], row["of_id"]) for row in found if row["id"]
     ) == [
         ("\x1b[31mevil", "dead-letter", "field", None),
         ("http://h/0", "unique", "new", None),
         ("http://h/1", "duplicate", "exact", "http://h/0"),
         ("http://h/2", "duplicate", "exact", "http://h/0"),
     ]
-    assert [one["reason"] for one in found if one["id"] is None] == ["decode"]
+    assert [row["reason"] for row in found if row["id"] is None] == ["decode"]
     shown = run("tap", "--from-beginning", "--limit", "2", "--only", "dead-letters")
     assert "\\x1b[31mevil" in shown.out
     assert "\x1b" not in shown.out
@@ -153,7 +153,7 @@ def test_children_end_with_a_killed_parent(
 
 @pytest.mark.thorough
 @pytest.mark.skipif("BROKER" in os.environ, reason="no broker of our own: BROKER names another")
-def test_a_broker_to_play_with(
+def test_broker_runs_until_ctrl_c_and_deletes_its_data(
     bootstrap: str,
     run: Run,
     start: Callable[..., subprocess.Popen[bytes]],
@@ -161,7 +161,7 @@ def test_a_broker_to_play_with(
 ) -> None:
     """`broker` starts one, creates the topics, says how to use it, and leaves nothing behind after
     Ctrl-C."""
-    del bootstrap  # where the shared one could be started, this one can
+    del bootstrap  # skips this test where no broker can be started
     out, err = tmp_path / "out", tmp_path / "err"
     broker = start("broker", "--partitions", "2", out=out, err=err)
     wait_until(

@@ -1,1 +1,1 @@
-"""Tests of the room `stream_dedup/search`."""
+"""Tests of `stream_dedup/search`."""

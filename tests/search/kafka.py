@@ -1,4 +1,4 @@
-"""A Kafka in memory that a search can read: outputs with headers as a worker writes them."""
+"""Kafka in memory for a search: output topics with headers as a worker writes them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ KEPT: Headers = [("dedup.verdict", b"unique"), ("dedup.reason", b"new")]
 def copy_of(kept: int, **more: str) -> Headers:
     """Return the headers of a copy of a kept document; `more`: other headers of ours."""
     of = {"of.id": f"kept{kept}", "of.position": f"documents-0@{kept}", "similarity": "0.87"}
-    own = {"verdict": "duplicate", "reason": "near"} | of | more
-    return [(f"dedup.{name}", value.encode()) for name, value in own.items()]
+    fields = {"verdict": "duplicate", "reason": "near"} | of | more
+    return [(f"dedup.{name}", value.encode()) for name, value in fields.items()]
 
 
 class MemoryOutputs:
-    """The outputs; `lows` are what retention has left."""
+    """The output topics and the log; `lows` are the first offsets left by retention."""
 
     def __init__(self, partitions: int = 2, generation: int = 1) -> None:
         self.records: dict[TopicPartitionKey, list[Message]] = {
@@ -48,12 +48,12 @@ class MemoryOutputs:
         headers: Headers,
         time_ms: int = 1,
     ) -> None:
-        own = self.records.setdefault((topic, part), [])
-        own.append(
+        records = self.records.setdefault((topic, part), [])
+        records.append(
             Message(
                 topic,
                 part,
-                len(own),
+                len(records),
                 key,
                 None if text is None else text.encode(),
                 time_ms,
@@ -63,21 +63,21 @@ class MemoryOutputs:
 
     def forget(self, *ids: bytes) -> int:
         """Append a take-down to the log, with other records around it; return its offset."""
-        at = len(self.records["fingerprints", 0]) + 1
-        take_down = encode_control(Control("forget", {"ids": [one.hex() for one in ids]}))
+        offset = len(self.records["fingerprints", 0]) + 1
+        take_down = encode_control(Control("forget", {"ids": [raw.hex() for raw in ids]}))
         for value in (b"not ours", take_down, encode_control(Control("retract", {}))):
             self.write_raw("fingerprints", 0, value)
-        return at
+        return offset
 
     def write_raw(self, topic: str, part: int, value: bytes, time_ms: int = 1000) -> None:
-        own = self.records[topic, part]
-        own.append(Message(topic, part, len(own), None, value, time_ms, []))
+        records = self.records[topic, part]
+        records.append(Message(topic, part, len(records), None, value, time_ms, []))
 
     def dependencies(self, **changed: Any) -> SearchDependencies:
         given: dict[str, Any] = {
             "host": "here",
             "failpoint": None,
-            "make_admin": lambda _: MemoryAsker(self),
+            "make_admin": lambda _: MemoryAdmin(self),
             "make_texts": NoTexts,
             "make_reader": lambda _, __: MemoryReader(self),
         }
@@ -85,14 +85,14 @@ class MemoryOutputs:
 
 
 class NoTexts(OutputTexts):
-    """Texts that are kept no longer."""
+    """Texts that Kafka has deleted."""
 
     def texts_at(self, places: Iterable[str]) -> Mapping[str, str]:
         return {}
 
 
-class MemoryAsker:
-    """What a search asks of an administrator."""
+class MemoryAdmin:
+    """The admin client of a search."""
 
     def __init__(self, outputs: MemoryOutputs) -> None:
         self._outputs = outputs
@@ -116,7 +116,7 @@ class MemoryAsker:
 
 
 class MemoryReader:
-    """Gives a few records at a time, as a consumer does."""
+    """A consumer that returns a few records at a time."""
 
     def __init__(self, outputs: MemoryOutputs) -> None:
         self._outputs = outputs
@@ -128,9 +128,9 @@ class MemoryReader:
     def take_messages(self, most: int, timeout_seconds: float) -> list[Message]:
         found: list[Message] = []
         for key, offset in self.next_offsets.items():
-            own = self._outputs.records[key][offset : offset + 3]
-            self.next_offsets[key] += len(own)
-            found += own
+            records = self._outputs.records[key][offset : offset + 3]
+            self.next_offsets[key] += len(records)
+            found += records
         if not found:
             threading.Event().wait(0.001)
         return found
@@ -147,16 +147,15 @@ def make_filler(
     changed: dict[str, Any] | None = None,
     **settings: Any,
 ) -> MemoryFiller:
-    """`finder` of what is returned answers out of it; its loop closes the folder, as its end
-    does."""
-    own, dependencies = (
+    """Return a filler of a folder; `run` closes the folder at its end."""
+    filler_settings, dependencies = (
         Settings(state_dir=folder, **settings),
         outputs.dependencies(**changed or {}),
     )
-    kept = LocalSearch(own, dependencies)
+    kept = LocalSearch(filler_settings, dependencies)
     try:
         return MemoryFiller(
-            own, kept, SearchMetrics(), health or Health(), lambda: False, dependencies
+            filler_settings, kept, SearchMetrics(), health or Health(), lambda: False, dependencies
         )
     except BaseException:
         kept.close()
@@ -164,7 +163,7 @@ def make_filler(
 
 
 class MemoryFiller(TextFiller):
-    """With the folder closed at its end."""
+    """A filler that closes its folder when `run` ends."""
 
     def run(self, stop: threading.Event) -> None:
         try:
@@ -210,5 +209,5 @@ if __name__ == "__main__":
     if sys.argv[5:]:
         while not filler.finder.find("quick brown fox", 1).documents:
             filler._read_batch()
-        forget_later(written, *(one.encode() for one in sys.argv[5:]))
+        forget_later(written, *(name.encode() for name in sys.argv[5:]))
     filler.run(threading.Event())

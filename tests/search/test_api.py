@@ -41,16 +41,16 @@ TEXTS = {
 
 
 class Texts:
-    """What Kafka still keeps."""
+    """The texts that Kafka still contains."""
 
     def __init__(self) -> None:
-        self.kept = {at: text for at, (_, text) in TEXTS.items()}
+        self.kept = {position: text for position, (_, text) in TEXTS.items()}
         self.is_away = False
 
     def texts_at(self, places: Iterable[str]) -> Mapping[str, str]:
         if self.is_away:
             raise BrokerError("nobody answers")
-        return {at: self.kept[at] for at in places if at in self.kept}
+        return {position: self.kept[position] for position in places if position in self.kept}
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def texts() -> Texts:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[TextIndex]:
-    one = TextIndex(tmp_path / "engine")
-    for number, (at, (identifier, text)) in enumerate(TEXTS.items()):
-        is_copy = at.startswith("dup")
+    text_index = TextIndex(tmp_path / "engine")
+    for number, (position, (identifier, text)) in enumerate(TEXTS.items()):
+        is_copy = position.startswith("dup")
         facts = TextFacts(
-            at,
+            position,
             identifier,
             1000 + number,
             len(text),
@@ -73,21 +73,21 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
         )._replace(source_position=f"documents-0@{number}")
         if is_copy:
             facts = facts._replace(similarity=0.9, group_position="documents-0@0", kept_id=KEPT)
-        one.add_text(facts, words_of(text, LANGUAGES))
-    one.commit(EngineCheckpoint({}, {}))
-    yield one
-    one.close()
+        text_index.add_text(facts, words_of(text, LANGUAGES))
+    text_index.commit(EngineCheckpoint({}, {}))
+    yield text_index
+    text_index.close()
 
 
 @pytest.fixture
-def place(engine: TextIndex, texts: Texts) -> Finder:
+def finder(engine: TextIndex, texts: Texts) -> Finder:
     return Finder(engine, LANGUAGES, texts.texts_at)
 
 
 @pytest.fixture
-def server(place: Finder) -> Iterator[HttpServer]:
-    with serving_api(place) as one:
-        yield one
+def server(finder: Finder) -> Iterator[HttpServer]:
+    with serving_api(finder) as http_server:
+        yield http_server
 
 
 def ask(
@@ -103,7 +103,7 @@ def ask(
         connection.close()
 
 
-def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> None:
+def test_find_returns_the_best_documents_first(server: HttpServer) -> None:
     """Where they lie, how much they hold, where, what became of them, and their group; asked by GET
     and by POST."""
     clue = "brown fox jumps over the lazy dog"
@@ -111,34 +111,32 @@ def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> N
 
     assert status == 200
     assert [
-        (one["output_position"], round(one["share"], 2), one["verdict"], one["group_position"])
-        for one in found["documents"]
+        (hit["output_position"], round(hit["share"], 2), hit["verdict"], hit["group_position"])
+        for hit in found["documents"]
     ] == [
         ("duplicates-0@0", 0.83, "duplicate", "documents-0@0"),
         ("unique-0@0", 0.67, "unique", "documents-0@0"),
         ("duplicates-0@1", 0.67, "duplicate", "documents-0@0"),
     ]
-    assert ["".join(text for text, _ in one["snippet"]) for one in found["documents"]] == [
-        TEXTS[one["output_position"]][1] for one in found["documents"]
+    assert ["".join(text for text, _ in hit["snippet"]) for hit in found["documents"]] == [
+        TEXTS[hit["output_position"]][1] for hit in found["documents"]
     ]
     assert ask(server, "/v1/find", clue.encode()) == (200, found)
     assert ask(server, "/v1/find", clue.encode(), limit=1)[1]["documents"] == found["documents"][:1]
     assert [
-        one["id"]
-        for one in ask(server, "/v1/find", q="在北京大学学习", min_share=1)[1]["documents"]
+        hit["id"]
+        for hit in ask(server, "/v1/find", q="在北京大学学习", min_share=1)[1]["documents"]
     ] == ["https://d.example/alone"]
 
 
-def test_all_that_hold_a_clue_are_counted_ordered_and_paged(
-    server: HttpServer, engine: TextIndex
-) -> None:
+def test_find_counts_orders_and_pages_all_matches(server: HttpServer, engine: TextIndex) -> None:
     """Each page says the total; the earliest first says who was first; one host, with its
     subdomains; without snippets a long list."""
     clue = "brown fox jumps over the lazy dog"
 
-    def listed(**asked: object) -> tuple[int, int, list[str]]:
-        answer = ask(server, "/v1/find", q=clue, **asked)[1]
-        return answer["total"], answer["hosts"], [one["host"] for one in answer["documents"]]
+    def listed(**query: object) -> tuple[int, int, list[str]]:
+        answer = ask(server, "/v1/find", q=clue, **query)[1]
+        return answer["total"], answer["hosts"], [hit["host"] for hit in answer["documents"]]
 
     assert listed(order="earliest") == (3, 3, ["a.example", "b.example", "c.example"])
     assert listed(order="newest", limit=2) == (3, 3, ["c.example", "b.example"])
@@ -148,7 +146,7 @@ def test_all_that_hold_a_clue_are_counted_ordered_and_paged(
     assert listed(host="example", order="earliest")[2] == ["a.example", "b.example", "c.example"]
     assert listed(host="other.example") == (0, 0, [])
     answer = ask(server, "/v1/find", q=clue, snippets="no", limit=10_000)[1]
-    assert (answer["is_whole"], [one["snippet"] for one in answer["documents"]]) == (True, [[]] * 3)
+    assert (answer["is_whole"], [hit["snippet"] for hit in answer["documents"]]) == (True, [[]] * 3)
     engine.add_text(
         TextFacts("unique-0@9", "no url", 1, 1, "unique", "new"), words_of(clue, LANGUAGES)
     )
@@ -161,8 +159,8 @@ def test_a_page_that_was_fetched_again_is_listed_once(
 ) -> None:
     """With the number of its fetches and the times of the first and the newest; `find` lists the
     fetch that comes first in its order, a group the newest."""
-    at, (identifier, text) = "duplicates-0@0", TEXTS["duplicates-0@0"]
-    fetch = TextFacts(at, identifier, 0, len(text), "duplicate", "exact")._replace(
+    position, (identifier, text) = "duplicates-0@0", TEXTS["duplicates-0@0"]
+    fetch = TextFacts(position, identifier, 0, len(text), "duplicate", "exact")._replace(
         group_position="documents-0@0", kept_id=KEPT
     )
     for offset, time_ms in ((5, 3000), (6, 2000), (7, 0)):
@@ -174,24 +172,24 @@ def test_a_page_that_was_fetched_again_is_listed_once(
         engine.add_text(again, words_of(text, LANGUAGES))
     engine.commit(EngineCheckpoint({}, {}))
 
-    for order, listed in (("earliest", at), ("newest", "duplicates-0@5")):
+    for order, listed in (("earliest", position), ("newest", "duplicates-0@5")):
         found = ask(server, "/v1/find", q="quick brown fox jumps over the lazy cat", order=order)[1]
-        (page,) = [one for one in found["documents"] if one["id"] == identifier]
+        (page,) = [hit for hit in found["documents"] if hit["id"] == identifier]
         assert (page["output_position"], page["fetches"]) == (listed, 4)
         assert (page["first_ms"], page["newest_ms"]) == (1001, 3000)
         assert found["total"] == len(found["documents"]) == 3
     group = ask(server, "/v1/groups", document=KEPT)[1]
     assert group["copies"] == 5
-    assert [(one["output_position"], one["fetches"]) for one in group["members"]] == [
+    assert [(hit["output_position"], hit["fetches"]) for hit in group["members"]] == [
         ("duplicates-0@5", 4),
         ("duplicates-0@1", 1),
     ]
     assert [
-        one["id"] for one in ask(server, "/v1/groups", document=KEPT, limit=1)[1]["members"]
+        hit["id"] for hit in ask(server, "/v1/groups", document=KEPT, limit=1)[1]["members"]
     ] == [identifier]
 
 
-def test_more_than_can_be_counted_are_said_to_be_more(
+def test_a_total_at_its_limit_is_reported_as_incomplete(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finding, "FOUND_MAX", 2)
@@ -199,20 +197,18 @@ def test_more_than_can_be_counted_are_said_to_be_more(
     assert (answer["total"], answer["is_whole"]) == (2, False)
 
 
-def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(
-    server: HttpServer, texts: Texts
-) -> None:
-    """So is every text while Kafka is away; the document is found all the same."""
+def test_a_document_without_a_stored_text_has_no_snippet(server: HttpServer, texts: Texts) -> None:
+    """The document is still found, also while Kafka is unavailable."""
     del texts.kept["unique-0@0"]
     found = {
-        one["output_position"]: one["snippet"]
-        for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]
+        hit["output_position"]: hit["snippet"]
+        for hit in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]
     }
     assert (found["unique-0@0"], bool(found["duplicates-0@0"])) == ([], True)
 
     texts.is_away = True
     assert [
-        one["snippet"] for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]
+        hit["snippet"] for hit in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]
     ] == [[], [], []]
 
 
@@ -227,7 +223,7 @@ def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(
         "https://b.example/copy",
     ],
 )
-def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str) -> None:
+def test_a_group_is_returned_for_any_of_its_documents(server: HttpServer, named: str) -> None:
     """By where it or a copy lies in the source or left, and by either's id."""
     status, found = ask(server, "/v1/groups", document=named)
 
@@ -239,58 +235,61 @@ def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str)
         1002,
     )
     assert [
-        (one["host"], one["reason"], one["similarity"], one["size"]) for one in found["members"]
+        (member["host"], member["reason"], member["similarity"], member["size"])
+        for member in found["members"]
     ] == [
         ("c.example", "near", 0.9, 37),
         ("b.example", "near", 0.9, 44),
     ]
 
 
-def test_a_group_lists_as_many_of_its_copies_as_asked_for(server: HttpServer) -> None:
-    """The newest; how many there are is told beside."""
+def test_limit_bounds_the_listed_copies_of_a_group(server: HttpServer) -> None:
+    """The newest copies are listed; the number of all copies is returned too."""
     found = ask(server, "/v1/groups", document=KEPT, limit=1)[1]
 
-    assert (found["copies"], [one["time_ms"] for one in found["members"]]) == (2, [1002])
+    assert (found["copies"], [member["time_ms"] for member in found["members"]]) == (2, [1002])
     assert (found["host"], found["earliest"]["output_position"]) == ("a.example", "duplicates-0@0")
     assert ask(server, "/v1/groups", document=KEPT, limit=0)[0] == 400
 
 
-def test_older_copies_exact_ones_and_releases_are_known(place: Finder, engine: TextIndex) -> None:
+def test_a_finder_knows_older_and_exact_copies_and_releases(
+    finder: Finder, engine: TextIndex
+) -> None:
     """A copy that is older than the kept page, one of the same text, and a document's release."""
     given = ("duplicates-0@2", "https://e.example/1", 999, 99, "duplicate", "exact", None)
     copy = TextFacts(*given, "documents-0@0", KEPT, source_position="documents-0@7")
     engine.add_text(copy, (), "", ["e.example", "a.example"])
     engine.commit(EngineCheckpoint({}, {}))
-    assert place.released_position("documents-0@7") == ""
-    (pair,) = place.host_pairs("").pairs
+    assert finder.released_position("documents-0@7") == ""
+    (pair,) = finder.host_pairs("").pairs
     assert (pair.example, pair.is_older_than_kept) == ("duplicates-0@2", True)
-    group = place.group(KEPT)
+    group = finder.group(KEPT)
     assert group is not None
     assert (group.earliest and group.earliest.similarity, group.hosts) == (1.0, 4)
 
     released = TextFacts("unique-0@9", copy.id, 1010, 99, "unique", "released")
     engine.add_text(released._replace(source_position="documents-0@7"), ())
     engine.commit(EngineCheckpoint({}, {}))
-    assert place.released_position("documents-0@7") == "unique-0@9"
-    assert place.host_pairs("").pairs == ()
+    assert finder.released_position("documents-0@7") == "unique-0@9"
+    assert finder.host_pairs("").pairs == ()
     for named in (KEPT, "unique-0@9", "duplicates-0@2", "documents-0@7", copy.id):
-        group = place.group(named)
+        group = finder.group(named)
         assert group is not None, named
         assert (group.copies, group.released, len(group.members), group.hosts) == (2, 1, 2, 3)
         (member,) = group.released_members
         assert (member.output_position, member.reason) == ("unique-0@9", "released")
-    second = place.group(KEPT, 1, 1)
+    second = finder.group(KEPT, 1, 1)
     assert second is not None
     assert second.released_members == (), "they are listed on the first page"
     own = copy._replace(output_position="duplicates-0@3", source_position="documents-0@8")
     engine.add_text(own._replace(group_position="documents-0@7", id="copy of it"), ())
     engine.commit(EngineCheckpoint({}, {}))
-    group = place.group("unique-0@9")
+    group = finder.group("unique-0@9")
     assert group is not None
     assert (group.position, group.copies) == ("documents-0@7", 1)
 
 
-def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None:
+def test_a_group_is_found_by_a_long_id(finder: Finder, engine: TextIndex) -> None:
     """The log shortens an id of more than 512 bytes; a page's whole address names the group."""
     kept_id, copy_id = (f"https://a.example/{letter * 2000}" for letter in "ko")
     short = shorten_id(kept_id.encode()).decode()
@@ -306,7 +305,7 @@ def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None
     engine.commit(EngineCheckpoint({}, {}))
 
     for named in (kept_id, short, copy_id, long_id, stored.id):
-        group = place.group(named)
+        group = finder.group(named)
         assert group is not None, named
         assert group.position == "documents-0@5"
 
@@ -323,7 +322,7 @@ def test_groups_are_listed(server: HttpServer) -> None:
     assert [one["best"] for one in found["groups"]] == [None]
 
 
-def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
+def test_a_group_has_its_best_copy_and_the_count_of_the_log(
     server: HttpServer, engine: TextIndex
 ) -> None:
     copy = TextFacts(
@@ -340,8 +339,8 @@ def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
     engine.add_text(copy._replace(better="longest", counted=7, log_offset=5), ["fox"])
     engine.commit(EngineCheckpoint({}, {}))
 
-    told = ask(server, "/v1/groups", document=KEPT)[1]
-    assert (told["copies"], told["counted"]) == (3, 7)
+    group = ask(server, "/v1/groups", document=KEPT)[1]
+    assert (group["copies"], group["counted"]) == (3, 7)
     where = {
         "output_position": "duplicates-0@2",
         "id": "https://e.example/full",
@@ -352,19 +351,17 @@ def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(
         "first_ms": 1009,
         "newest_ms": 1009,
     }
-    assert told["best"] == where | {
+    assert group["best"] == where | {
         "reason": "near",
         "similarity": 0.8,
         "better": "longest",
         "title": "",
     }
-    assert told["members"][0] == told["best"]
-    assert ask(server, "/v1/groups")[1]["groups"][0]["best"] == told["best"]
+    assert group["members"][0] == group["best"]
+    assert ask(server, "/v1/groups")[1]["groups"][0]["best"] == group["best"]
 
 
-def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(
-    engine: TextIndex, texts: Texts
-) -> None:
+def test_a_group_is_found_by_the_digest_of_its_kept_id(engine: TextIndex, texts: Texts) -> None:
     key = b"k" * 16
     digest = digest_id(b"https://d.example/alone", key).decode()
     engine.add_text(
@@ -395,8 +392,8 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
         ),
     ):
         known = [
-            ForgottenId(key_of(one), shown_key_of(one.decode("utf-8", "replace")), 7, 1000)
-            for one in ids
+            ForgottenId(key_of(raw), shown_key_of(raw.decode("utf-8", "replace")), 7, 1000)
+            for raw in ids
         ]
         forgotten = ForgottenIds(known)
         finder = Finder(engine, LANGUAGES, texts.texts_at, id_key, forgotten)
@@ -406,9 +403,14 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
             )
             record = OpenedRecord("unique-0@0", identifier, "a text", "", decided, 9999)
             source = OpenedRecord("documents-0@0", identifier, "a text", time_ms=1000)
-            told = finder.redact_record(record)
-            assert (told.id, told.text, told.decision, told.is_forgotten) == ("", "", None, True)
-            assert "unique-0@0 was forgotten" in told.missing_reason
+            result = finder.redact_record(record)
+            assert (result.id, result.text, result.decision, result.is_forgotten) == (
+                "",
+                "",
+                None,
+                True,
+            )
+            assert "unique-0@0 was forgotten" in result.missing_reason
             assert finder.redact_record(source).is_forgotten
             for later in (
                 replace(record, decision=replace(decided, log="7/0")),
@@ -423,8 +425,10 @@ def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Tex
             copy = replace(
                 decided, id="other", kept_id=kept_id, headers=(("dedup.of.id", kept_id), ("a", "b"))
             )
-            told = finder.redact_decision(copy)
-            assert told == replace(copy, kept_id="", headers=(("a", "b"),), is_kept_forgotten=True)
+            result = finder.redact_decision(copy)
+            assert result == replace(
+                copy, kept_id="", headers=(("a", "b"),), is_kept_forgotten=True
+            )
         other = OpenedRecord("unique-0@1", "other", "a text")
         assert finder.redact_record(other) is other
         forgotten.is_complete = False
@@ -497,7 +501,7 @@ def test_two_kept_documents_of_one_id_have_their_own_groups(
         ),
     ],
 )
-def test_what_cannot_be_answered_is_a_problem_with_a_sentence(
+def test_invalid_requests_return_a_problem_with_a_sentence(
     server: HttpServer, path: str, query: dict[str, str], status: int, sentence: str
 ) -> None:
     found_status, problem = ask(server, path, **query)
@@ -506,7 +510,7 @@ def test_what_cannot_be_answered_is_a_problem_with_a_sentence(
     assert sentence in problem["detail"]
 
 
-def test_a_clue_that_breaks_off_is_no_fault(
+def test_a_request_that_breaks_off_logs_no_failure(
     server: HttpServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 20) as client:
@@ -517,11 +521,11 @@ def test_a_clue_that_breaks_off_is_no_fault(
     wait_until(lambda: server.connections == 0, "nothing waits any more")
 
     assert ask(server, "/v1/find", q="quick")[0] == 200
-    said = capfd.readouterr()
-    assert "failed" not in said.out + said.err
+    output = capfd.readouterr()
+    assert "failed" not in output.out + output.err
 
 
-def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(
+def test_strange_queries_are_answered_and_invalid_ones_are_refused(
     server: HttpServer,
 ) -> None:
     """Of one letter, of operators, right to left, of marks: answered, never an error of the
@@ -542,22 +546,20 @@ def test_strange_clues_are_plain_questions_and_what_is_no_text_is_refused(
     assert "not UTF-8" in ask(server, "/v1/find", b"\xff")[1]["detail"]
 
 
-def test_before_it_is_open_and_without_its_token_nothing_is_answered(
-    tmp_path: Path, place: Finder
-) -> None:
+def test_the_api_needs_its_token_and_an_open_index(tmp_path: Path, finder: Finder) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
-    with serving_api(place, token) as server:
+    with serving_api(finder, token) as server:
         assert ask(server, "/v1/find", q="fox")[0] == 401
     with serving_api(Finder(None, LANGUAGES, dict)) as server:
         status, problem = ask(server, "/v1/groups")
         assert (status, "has read nothing yet" in problem["detail"]) == (503, True)
 
 
-def test_more_questions_than_are_answered_at_a_time_are_sent_away(
-    server: HttpServer, place: Finder, monkeypatch: pytest.MonkeyPatch
+def test_requests_above_the_concurrency_limit_are_refused(
+    server: HttpServer, finder: Finder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While all places are taken the next is told to come back, and is answered later."""
+    """A refused request is answered when it is sent again later."""
     go_on = threading.Event()
     taken = threading.Semaphore(0)
 
@@ -566,24 +568,23 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(
         go_on.wait(30)
         return []
 
-    monkeypatch.setattr(place, "groups", wait)
+    monkeypatch.setattr(finder, "groups", wait)
     threads = [threading.Thread(target=ask, args=(server, "/v1/groups")) for _ in range(CALLS_MAX)]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
         assert taken.acquire(timeout=20)
     status, problem = ask(server, "/v1/groups")
     go_on.set()
-    for one in threads:
-        one.join(20)
+    for thread in threads:
+        thread.join(20)
 
     assert (status, "try again" in problem["detail"]) == (503, True)
     assert ask(server, "/v1/groups")[0] == 200
 
 
-def test_a_proxy_may_pass_its_path_on(place: Finder) -> None:
-    """Under the console's prefix both answer as without it; the command takes such an address
-    too."""
-    with serving_api(place, prefix="/tools/dedup") as server:
+def test_the_api_answers_with_and_without_the_console_prefix(finder: Finder) -> None:
+    """A proxy may pass the prefix on."""
+    with serving_api(finder, prefix="/tools/dedup") as server:
         for base in ("", "/tools/dedup"):
             status, body = http_client.ask(
                 f"http://127.0.0.1:{server.port}{base}", "/v1/find?q=quick+brown", 10, 1 << 20

@@ -1,5 +1,4 @@
-"""The role's loop over a Kafka in memory: exactly once over kills, ready when it is, and what it
-refuses."""
+"""The loop of the search role on Kafka in memory: exactly once, also after kills."""
 
 from __future__ import annotations
 
@@ -62,45 +61,47 @@ KNOWN = b"kept1".hex()
 def run_until(
     filler: TextFiller,
     condition: Callable[[], bool],
-    asked: Callable[[Finder], Any] = lambda _: None,
+    ask: Callable[[Finder], Any] = lambda _: None,
 ) -> Any:
     """Run the loop until a condition holds, ask its finder, and stop it."""
     stop = threading.Event()
     thread = threading.Thread(target=filler.run, args=(stop,))
     thread.start()
     try:
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while not condition():
             assert thread.is_alive(), "the loop has ended"
-            assert time.monotonic() < until, "waited in vain"
+            assert time.monotonic() < deadline, "waited in vain"
             threading.Event().wait(0.002)
-        return asked(filler.finder)
+        return ask(filler.finder)
     finally:
         stop.set()
         thread.join(60)
 
 
 def run_until_ready(
-    outputs: MemoryOutputs, folder: Path, asked: Callable[[Finder], Any], **settings: Any
+    outputs: MemoryOutputs, folder: Path, ask: Callable[[Finder], Any], **settings: Any
 ) -> Any:
     health = Health()
     return run_until(
-        make_filler(outputs, folder, health, **settings), lambda: health.ready_state().ok, asked
+        make_filler(outputs, folder, health, **settings), lambda: health.ready_state().ok, ask
     )
 
 
-def all_of(finder: Finder) -> tuple[list[str], dict[str, int]]:
-    return sorted(one.output_position for one in finder.find(CLUE, 10_000).documents), {
-        one.position: one.copies for one in finder.groups("largest", 100)
+def find_all(finder: Finder) -> tuple[list[str], dict[str, int]]:
+    return sorted(hit.output_position for hit in finder.find(CLUE, 10_000).documents), {
+        group.position: group.copies for group in finder.groups("largest", 100)
     }
 
 
-def killed(folder: Path, step: str, *given: object, commit: int | None = None) -> None:
-    """Have a search kill itself at a step; it commits after so many documents."""
+def run_killed_search(
+    folder: Path, step: str, *arguments: object, commit: int | None = None
+) -> None:
+    """Run a search that kills itself at a step; `commit` is the documents of a commit."""
     code = "import runpy; from stream_dedup.search import role; "
     code += f"role.COMMIT_DOCUMENTS = {commit or search_role.COMMIT_DOCUMENTS}; "
     code += "runpy.run_module('tests.search.kafka', run_name='__main__', alter_sys=False)"
-    command = [sys.executable, "-c", code, str(folder), step, *map(str, given)]
+    command = [sys.executable, "-c", code, str(folder), step, *map(str, arguments)]
     ended = subprocess.run(
         command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=120
     )
@@ -111,17 +112,19 @@ def killed(folder: Path, step: str, *given: object, commit: int | None = None) -
     "step",
     few(f"search.{when}-commit:{number}:1" for number in (2, 3) for when in ("before", "after")),
 )
-def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> None:
+def test_a_take_down_is_carried_out_after_kills(step: str, tmp_path: Path) -> None:
     """Killed at the commit in front of it or at its own; also once the folder was deleted: what is
     forgotten is not shown."""
     folder = tmp_path / "engine"
-    killed(folder, step, 20, 21, "kept4", "copy3", "kept3", "late")
+    run_killed_search(folder, step, 20, 21, "kept4", "copy3", "kept3", "late")
     outputs = crawl(20, 21)
     forget_later(outputs, b"kept4", b"copy3", b"kept3", b"late")
 
     def shown(finder: Finder) -> Any:
-        groups = {one.position: (one.id, one.copies) for one in finder.groups("largest", 100)}
-        return {one.id for one in finder.find(CLUE, 100).documents}, groups
+        groups = {
+            group.position: (group.id, group.copies) for group in finder.groups("largest", 100)
+        }
+        return {hit.id for hit in finder.find(CLUE, 100).documents}, groups
 
     expected_groups = {f"documents-0@{kept}": (f"kept{kept}", 3) for kept in (0, 1, 2, 5, 6)}
     expected_groups |= {"documents-0@3": ("", 3), "documents-0@4": ("", 3)}
@@ -130,14 +133,14 @@ def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> Non
         | {f"copy{number}" for number in range(21)}
         | {"late copy"}
     )
-    for own in (folder, tmp_path / "anew"):
-        ids, groups = run_until_ready(outputs, own, shown)
+    for state_folder in (folder, tmp_path / "anew"):
+        ids, groups = run_until_ready(outputs, state_folder, shown)
         assert ids == expected_ids - {"kept4", "copy3", "kept3"}
         assert groups == expected_groups
 
 
 @pytest.mark.parametrize("seed", few(range(12)))
-def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
+def test_forgotten_documents_are_hidden_in_any_reading_order(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Documents leave late, the search starts again at any time; it shows what came behind the last
@@ -145,9 +148,9 @@ def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
     monkeypatch.setattr(search_role, "_CATCH_UP_COMMIT_SECONDS", 0.0)
     monkeypatch.setattr(search_role, "_COMMIT_SECONDS", 0.0)
     dice, outputs = Dice("take-downs", seed), MemoryOutputs()
-    made: list[Judged] = []
+    decided: list[Judged] = []
     forgotten: dict[str, int] = {}
-    on_the_way: list[Judged] = []
+    unwritten: list[Judged] = []
     filler = make_filler(outputs, tmp_path / "engine")
     for _ in range(120):
         match dice.below(6):
@@ -157,45 +160,45 @@ def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
                 name = f"id{dice.below(5)}"
                 forgotten[name] = outputs.forget(name.encode())
             case 2 if dice.below(4) == 0:
-                # as of a process that was killed, no thread touches the files any more
+                # a killed process has no thread that still writes files
                 filler._engine.finish_merging()
                 filler._engine.close()  # what was not committed is lost
                 filler._reader.close()
                 filler = make_filler(outputs, tmp_path / "engine")
-            case 3 if on_the_way:
-                on_the_way.pop(dice.below(len(on_the_way))).leave(outputs)
+            case 3 if unwritten:
+                unwritten.pop(dice.below(len(unwritten))).leave(outputs)
             case _:
                 roots = [
-                    one
-                    for one in made
-                    if not one.root and forgotten.get(one.id, -1) < one.log_offset
+                    judged
+                    for judged in decided
+                    if not judged.root and forgotten.get(judged.id, -1) < judged.log_offset
                 ]
                 root = dice.pick(roots) if roots and dice.below(2) else None
                 outputs.write_raw("fingerprints", 0, b"a batch")
-                one = Judged(
+                judged = Judged(
                     f"id{dice.below(5)}", len(outputs.records["fingerprints", 0]) - 1, root
                 )
-                made.append(one)
-                on_the_way.append(one)
-    for one in on_the_way:
-        one.leave(outputs)
+                decided.append(judged)
+                unwritten.append(judged)
+    for judged in unwritten:
+        judged.leave(outputs)
     filler._engine.close()
 
-    shown = [one for one in made if forgotten.get(one.id, -1) < one.log_offset]
-    groups = Counter(one.root.position for one in shown if one.root)
+    shown = [judged for judged in decided if forgotten.get(judged.id, -1) < judged.log_offset]
+    groups = Counter(judged.root.position for judged in shown if judged.root)
     for _ in range(2):
         found = run_until_ready(
             outputs,
             tmp_path,
             lambda finder: (finder.find(CLUE, 1000).documents, finder.groups("largest", 1000)),
         )
-        assert {one.id: one.fetches for one in found[0]} == Counter(one.id for one in shown)
-        assert {one.position: one.copies for one in found[1]} == groups
+        assert {hit.id: hit.fetches for hit in found[0]} == Counter(judged.id for judged in shown)
+        assert {group.position: group.copies for group in found[1]} == groups
         names = {
-            one.position: "" if forgotten.get(one.id, -1) > one.log_offset else one.id
-            for one in made
+            judged.position: "" if forgotten.get(judged.id, -1) > judged.log_offset else judged.id
+            for judged in decided
         }
-        assert {one.position: one.id for one in found[1]} == {
+        assert {group.position: group.id for group in found[1]} == {
             position: names[position] for position in groups
         }
 
@@ -212,14 +215,14 @@ class Judged(NamedTuple):
         return f"documents-0@{self.log_offset}"
 
     def leave(self, outputs: MemoryOutputs) -> None:
-        own = {"dedup.verdict": "unique", "dedup.log": f"{self.log_offset}/0"}
+        fields = {"dedup.verdict": "unique", "dedup.log": f"{self.log_offset}/0"}
         if self.root:
-            own |= {
+            fields |= {
                 "dedup.verdict": "duplicate",
                 "dedup.of.position": self.root.position,
                 "dedup.of.id": self.root.id,
             }
-        headers = [(name, value.encode()) for name, value in own.items()]
+        headers = [(name, value.encode()) for name, value in fields.items()]
         topic = "duplicates" if self.root else "unique"
         outputs.write(
             topic,
@@ -231,10 +234,10 @@ class Judged(NamedTuple):
         )
 
 
-def test_a_search_that_is_filled_anew_shows_nothing_forgotten_on_the_way(
+def test_a_search_that_is_filled_again_shows_nothing_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However far behind the documents the take-down lies, it is known before they are."""
+    """A take-down far behind the documents in the log is read before they are shown."""
     monkeypatch.setattr(search_role, "_CATCH_UP_COMMIT_SECONDS", 0.0)
     outputs = crawl(6, 0)
     for _ in range(30):
@@ -250,7 +253,7 @@ def test_a_search_that_is_filled_anew_shows_nothing_forgotten_on_the_way(
     assert seen == {f"kept{number}" for number in range(6)} - {"kept1"}
 
 
-def test_a_log_of_digests_is_understood(tmp_path: Path) -> None:
+def test_take_downs_by_digest_are_carried_out(tmp_path: Path) -> None:
     key = Recipe().key
     outputs = crawl(3, 0)
     outputs.forget(digest_id(b"kept1", key))
@@ -258,9 +261,8 @@ def test_a_log_of_digests_is_understood(tmp_path: Path) -> None:
     assert run_until_ready(outputs, tmp_path, list_ids, log_ids="digest") == ["kept0", "kept2"]
 
 
-def test_records_of_the_log_that_say_nothing_of_ids_are_passed_over(tmp_path: Path) -> None:
-    """Damaged, of no kind, ids that are none or far too many: as the index does, nothing is taken
-    down for them."""
+def test_invalid_take_downs_of_the_log_are_ignored(tmp_path: Path) -> None:
+    """The index ignores them too."""
     outputs = crawl(3, 0)
     for ids in (
         "kept1",
@@ -281,10 +283,10 @@ def test_records_of_the_log_that_say_nothing_of_ids_are_passed_over(tmp_path: Pa
 
 
 def list_ids(finder: Finder) -> list[str]:
-    return sorted(one.id for one in finder.find(CLUE, 1000).documents)
+    return sorted(hit.id for hit in finder.find(CLUE, 1000).documents)
 
 
-def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
+def test_the_search_is_ready_once_it_has_read_all_records(tmp_path: Path) -> None:
     """Before that it says how far it is; stopped and begun again it is ready at once, and has what
     came meanwhile."""
     outputs, health = crawl(40, 20), Health()
@@ -296,40 +298,39 @@ def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
     assert health.startup_state().ok
 
     outputs.write("unique", 1, b"late", "quick brown fox", KEPT)
-    found, _ = run_until_ready(outputs, tmp_path, all_of)
+    found, _ = run_until_ready(outputs, tmp_path, find_all)
     assert len(found) == 61
 
 
-def test_without_kafka_it_finds_what_it_holds(
+def test_without_kafka_the_search_answers_from_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its log says where the console is, `run all` has no other place to show it; readiness says
-    what is lacking."""
+    """Its log has the address of the console, because `run all` shows it nowhere else."""
     monkeypatch.setattr(search_role.os, "nice", lambda _: 0)
-    run_until_ready(crawl(3, 2), tmp_path, all_of)
-    stop, said = threading.Event(), ""
+    run_until_ready(crawl(3, 2), tmp_path, find_all)
+    stop, output = threading.Event(), ""
     settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=0, state_dir=tmp_path)
     role = threading.Thread(target=search_role.run, args=(settings, stop))
     role.start()
     try:
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while not (
-            found := re.search(r"console started +address=(http://127\.0\.0\.1:[1-9]\d*)/", said)
+            found := re.search(r"console started +address=(http://127\.0\.0\.1:[1-9]\d*)/", output)
         ):
-            assert (role.is_alive(), time.monotonic() < until) == (True, True), said
+            assert (role.is_alive(), time.monotonic() < deadline) == (True, True), output
             role.join(0.5)  # what is written just while the capture is emptied can be lost
-            said += capfd.readouterr().out
+            output += capfd.readouterr().out
         assert len(answer_of(f"{found[1]}/v1/find?q=quick+brown+fox")["documents"]) == 5
         assert answer_of(f"{found[1]}/v1/groups")["groups"][0]["copies"] == 1
         assert answer_of(f"{found[1]}/startupz")["text"].startswith(
             "7 documents and groups can be searched"
         )
         while "waiting for Kafka" not in answer_of(f"{found[1]}/readyz")["text"]:
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
     finally:
         stop.set()
         role.join(60)
-    assert len(run_until_ready(crawl(3, 3), tmp_path, all_of)[0]) == 6, (
+    assert len(run_until_ready(crawl(3, 3), tmp_path, find_all)[0]) == 6, (
         "it has let go of the folder"
     )
 
@@ -343,7 +344,7 @@ def answer_of(address: str) -> Any:
             return json.loads(error.read())
 
 
-def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_written_later_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_role, "_COMMIT_SECONDS", 0.01)
     monkeypatch.setattr(search_role, "_CHECK_SECONDS", 0.01)
     outputs, health = crawl(2, 0), Health()
@@ -353,29 +354,29 @@ def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.Mon
         if health.ready_state().ok and ("duplicates", 2) not in outputs.records:
             outputs.records |= {("duplicates", 2): []}
             outputs.write("duplicates", 2, b"x", "quick brown fox", copy_of(1))
-        return "duplicates-2@0" in all_of(filler.finder)[0]
+        return "duplicates-2@0" in find_all(filler.finder)[0]
 
     run_until(filler, is_found)
 
 
-def test_memory_that_is_free_goes_back_while_it_reads_and_while_nothing_comes(
+def test_free_memory_is_returned_while_reading_and_while_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Merges of the engine, and clients, leave it with the C library."""
+    """Merges of the engine, and clients, leave free memory with the C library."""
     monkeypatch.setattr(search_role, "_CHECK_SECONDS", 0.0)
-    given_back: list[bool] = []
-    monkeypatch.setattr(search_role, "trim_memory", lambda: given_back.append(True))
+    trims: list[bool] = []
+    monkeypatch.setattr(search_role, "trim_memory", lambda: trims.append(True))
     outputs, health = crawl(40, 20), Health()
     filler = make_filler(outputs, tmp_path, health)
 
     filler._read_batch()
-    assert given_back == [True]
+    assert trims == [True]
     run_until(filler, lambda: health.ready_state().ok)
-    assert len(given_back) > 2
+    assert len(trims) > 2
 
 
-def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    run_until_ready(crawl(2, 0), tmp_path, all_of)
+def test_a_folder_of_other_topics_or_settings_is_refused(tmp_path: Path) -> None:
+    run_until_ready(crawl(2, 0), tmp_path, find_all)
 
     with pytest.raises(
         ConfigurationError,
@@ -390,14 +391,13 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
     del empty.records["duplicates", 0], empty.records["duplicates", 1]
     with pytest.raises(ConfigurationError, match="duplicates does not exist; create it with"):
         make_filler(empty, tmp_path)
-    assert len(run_until_ready(crawl(3, 0), tmp_path, all_of)[0]) == 3, (
+    assert len(run_until_ready(crawl(3, 0), tmp_path, find_all)[0]) == 3, (
         "refusals let go of the folder"
     )
 
 
-def test_topics_created_again_under_a_search_end_it(tmp_path: Path) -> None:
-    """Its client would read on in the new ones from the offsets of the old: what was read is of
-    other documents."""
+def test_a_search_ends_if_its_topics_are_created_again(tmp_path: Path) -> None:
+    """Its client would read the new topics from the offsets of the old ones."""
     outputs = crawl(2, 0)
     filler = make_filler(outputs, tmp_path)
     outputs.generation = 2
@@ -406,30 +406,30 @@ def test_topics_created_again_under_a_search_end_it(tmp_path: Path) -> None:
         filler.run(threading.Event())
 
 
-def test_what_its_topic_removed_unread_is_passed_over_and_said(
+def test_records_deleted_before_they_were_read_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_until_ready(crawl(4, 0), tmp_path, all_of)
+    run_until_ready(crawl(4, 0), tmp_path, find_all)
     outputs = crawl(20, 0)
     outputs.lows = {("unique", 0): 7}
 
-    assert len(run_until_ready(outputs, tmp_path, all_of)[0]) == 4 + 3 + 8
-    said = capsys.readouterr()
-    assert "retention deleted records before the search read them" in said.out + said.err
+    assert len(run_until_ready(outputs, tmp_path, find_all)[0]) == 4 + 3 + 8
+    output = capsys.readouterr()
+    assert "retention deleted records before the search read them" in output.out + output.err
 
 
-def test_the_old_are_found_no_more(tmp_path: Path) -> None:
-    """From the moment on that all there was has been read."""
+def test_documents_older_than_search_keep_are_removed(tmp_path: Path) -> None:
+    """They are removed once all existing records have been read."""
     outputs = crawl(9, 1)  # more than one turn reads
     now_ms = int(time.time() * 1000)
     outputs.write("unique", 0, b"new", "quick brown fox", KEPT, now_ms)
     filler = make_filler(outputs, tmp_path, search_keep="1d")
 
-    found = run_until(filler, lambda: len(filler.finder.find(CLUE, 9).documents) == 1, all_of)
+    found = run_until(filler, lambda: len(filler.finder.find(CLUE, 9).documents) == 1, find_all)
     assert found == (["unique-0@5"], {})
 
 
-def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
+def test_a_group_is_built_from_the_headers_of_its_copies(tmp_path: Path) -> None:
     outputs = MemoryOutputs()
     for part, name, more in (
         (0, b"longer", {"better": "longest", "copies": "2", "log": "7/10"}),
@@ -446,7 +446,7 @@ def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
     assert (group.copies, group.counted, group.oldest_ms, group.newest_ms) == (4, 3, 1004, 1007)
     assert (group.best.id, group.best.better) == ("longer", "longest")
     better = dict.fromkeys(("longer", "long", "damaged"), "longest") | {"same": ""}
-    assert {one.id: one.better for one in group.members} == better
+    assert {member.id: member.better for member in group.members} == better
 
 
 def test_a_release_is_known_by_its_headers(tmp_path: Path) -> None:
@@ -455,9 +455,9 @@ def test_a_release_is_known_by_its_headers(tmp_path: Path) -> None:
     for number in (1, 2):
         own = copy_of(3, position=f"documents-1@{number}")
         outputs.write("duplicates", 0, b"copy%d" % number, "quick brown fox", own)
-    place = Position("documents", b"", 1, 1)
+    finder = Position("documents", b"", 1, 1)
     judgement = Judgement(Reason.RELEASED, LogPlace(9, 0))
-    release = headers.of_verdict(place, "recipe", None, judgement)
+    release = headers.of_verdict(finder, "recipe", None, judgement)
     outputs.write("unique", 1, b"copy1", "quick brown fox", release)
 
     group = run_until_ready(outputs, tmp_path, lambda finder: finder.group("documents-0@3"))
@@ -470,7 +470,7 @@ def test_a_release_is_known_by_its_headers(tmp_path: Path) -> None:
 def test_hosts_are_paired_by_the_ids_of_copy_and_kept_document(tmp_path: Path) -> None:
     """Not where the page was fetched again, both have one host, or one has none."""
     outputs = MemoryOutputs()
-    for place, (key, of, reason) in enumerate(
+    for number, (key, of, reason) in enumerate(
         (
             (b"https://www.b.example/1", "https://a.example/1", "near"),
             (b"https://b.example/2", "https://a.example/1", "exact"),
@@ -480,8 +480,8 @@ def test_hosts_are_paired_by_the_ids_of_copy_and_kept_document(tmp_path: Path) -
             (b"https://b.example/3", "kept3", "near"),
         )
     ):
-        own = copy_of(3, **{"reason": reason, "of.id": of})
-        outputs.write("duplicates", 0, key, "quick brown fox", own, 1000 + place)
+        copy_headers = copy_of(3, **{"reason": reason, "of.id": of})
+        outputs.write("duplicates", 0, key, "quick brown fox", copy_headers, 1000 + number)
 
     pairs = run_until_ready(outputs, tmp_path, lambda finder: finder.host_pairs("")).pairs
 
@@ -492,14 +492,14 @@ def test_hosts_are_paired_by_the_ids_of_copy_and_kept_document(tmp_path: Path) -
     )
 
 
-def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
+def test_records_without_a_text_are_read(tmp_path: Path) -> None:
     outputs = MemoryOutputs()
     outputs.write("unique", 0, b"a", None, [("dedup.reason", b"tombstone")])
     outputs.write("unique", 0, b"\xff", "", [])
     outputs.write("duplicates", 0, b"c", "", copy_of(3))
     outputs.write("unique", 1, b"d", "quick brown fox", [("dedup.similarity", b"\xff")])
 
-    assert run_until_ready(outputs, tmp_path, all_of) == (["unique-1@0"], {"documents-0@3": 1})
+    assert run_until_ready(outputs, tmp_path, find_all) == (["unique-1@0"], {"documents-0@3": 1})
 
 
 # -- texts that are stored elsewhere
@@ -514,7 +514,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
 
 
 def crawl_of(pages: Pages, count: int) -> MemoryOutputs:
-    """Return outputs whose records name a page each; there are more than one turn reads."""
+    """Return outputs whose records each name a page, more records than one batch reads."""
     outputs = MemoryOutputs()
     for number in range(count):
         pages.by_path[f"/{number}"] = Reply(b"quick brown fox number%d" % number)
@@ -523,7 +523,7 @@ def crawl_of(pages: Pages, count: int) -> MemoryOutputs:
     return outputs
 
 
-def elsewhere_in(pages: Pages) -> dict[str, str]:
+def claim_check_settings(pages: Pages) -> dict[str, str]:
     return {
         "value_format": "json",
         "text_at": "at",
@@ -532,26 +532,25 @@ def elsewhere_in(pages: Pages) -> dict[str, str]:
     }
 
 
-def test_texts_that_lie_elsewhere_are_fetched_many_at_once(tmp_path: Path, pages: Pages) -> None:
+def test_stored_texts_are_fetched_concurrently(tmp_path: Path, pages: Pages) -> None:
     outputs = crawl_of(pages, 24)
     pages.delay_seconds = 0.02
-    found = run_until_ready(outputs, tmp_path, list_ids, **elsewhere_in(pages))
+    found = run_until_ready(outputs, tmp_path, list_ids, **claim_check_settings(pages))
     assert found == sorted(f"kept{number}" for number in range(24))
     assert pages.at_once_max > 1
     assert len(pages.asked) == 24
 
 
-def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
+def test_the_log_is_read_while_the_store_of_texts_is_unavailable(
     tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read before can be found, what is forgotten meanwhile is not, and each document is
-    there once, also over a restart."""
+    """Each document is added once, also after a restart."""
     monkeypatch.setattr(search_role, "_CATCH_UP_COMMIT_SECONDS", 0.0)
     outputs, health = crawl_of(pages, 24), Health()
-    there = dict(pages.by_path)
+    replies = dict(pages.by_path)
     for path in ("/9", "/10", "/20"):
         pages.by_path[path] = Reply(status=503)
-    filler = make_filler(outputs, tmp_path, health, **elsewhere_in(pages))
+    filler = make_filler(outputs, tmp_path, health, **claim_check_settings(pages))
     logger = filler._logger = MagicMock()
 
     def gauge() -> float | None:
@@ -563,7 +562,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     assert [call.args[0] for call in logger.warning.call_args_list] == [
         "the store of the texts is unavailable; no documents are added until it answers"
     ]
-    filler = make_filler(outputs, tmp_path, health, **elsewhere_in(pages))
+    filler = make_filler(outputs, tmp_path, health, **claim_check_settings(pages))
     logger = filler._logger = MagicMock()
     done = threading.Event()
 
@@ -572,7 +571,7 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
             outputs.forget(b"kept0", b"kept23")
             done.set()
         if done.is_set() and "kept0" not in list_ids(filler.finder):
-            pages.by_path.update(there)
+            pages.by_path.update(replies)
         return health.ready_state().ok and gauge() == 0.0
 
     found = run_until(filler, go_on, list_ids)
@@ -582,33 +581,36 @@ def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
     ]
 
 
-def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_its_id(
+def test_a_document_without_its_text_is_reported_and_found_by_id(
     tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its id is that of its record, so that a take-down covers it."""
+    """It has the id of its record, so a take-down covers it."""
     outputs = crawl_of(pages, 6)
     del pages.by_path["/1"], pages.by_path["/2"]
     pages.by_path["/4"] = Reply(status=401)
     outputs.forget(b"kept2")
     monkeypatch.setattr(claim_checks, "PATIENCE_SECONDS", 1.0)
-    filler = make_filler(outputs, tmp_path, health := Health(), **elsewhere_in(pages))
+    filler = make_filler(outputs, tmp_path, health := Health(), **claim_check_settings(pages))
     logger = filler._logger = MagicMock()
 
     known = run_until(
         filler,
         lambda: health.ready_state().ok,
         lambda finder: [
-            [one.id for one in finder._engine.facts_of_id(f"kept{number}")] for number in range(6)
+            [facts.id for facts in finder._engine.facts_of_id(f"kept{number}")]
+            for number in range(6)
         ],
     )
 
     assert known == [["kept0"], ["kept1"], [], ["kept3"], ["kept4"], ["kept5"]]
     assert filler._metrics.registry.get_sample_value("stream_dedup_search_without_text_total") == 3
-    said = [call for call in logger.warning.call_args_list if "text cannot be read" in call.args[0]]
-    assert len(said) == 1
+    calls = [
+        call for call in logger.warning.call_args_list if "text cannot be read" in call.args[0]
+    ]
+    assert len(calls) == 1
 
 
-# -- texts by where their records lie, for whoever asks at a page
+# -- texts by the positions of their records, for requests of the console
 
 
 def texts_of(
@@ -617,8 +619,8 @@ def texts_of(
     """Return texts of records that a topic keeps, each of which names a page."""
 
     def sample(_: Any, spans: Any, __: float) -> Iterator[Message]:
-        for (topic, partition), own in spans.items():
-            for offset, _ in own:
+        for (topic, partition), offset_ranges in spans.items():
+            for offset, _ in offset_ranges:
                 value = json.dumps({"at": f"{pages.url}/{offset}"}).encode()
                 yield Message(topic, partition, offset, b"k", value, 1, [])
 
@@ -635,46 +637,46 @@ def texts_of(
     return OutputTexts(load_settings(given, environ={}))
 
 
-def test_those_that_do_not_come_keep_no_other_back(
+def test_texts_that_cannot_be_read_do_not_delay_others(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_texts, "_PATIENCE_SECONDS", 1.0)
-    by = texts_of(pages, monkeypatch, 6)
+    texts = texts_of(pages, monkeypatch, 6)
     pages.by_path |= {
         "/1": Reply(status=503),
         "/2": Reply(status=404),
         "/4": Reply(worse=pages.silent),
     }
-    found = by.texts_at(f"unique-0@{number}" for number in range(6))
+    found = texts.texts_at(f"unique-0@{number}" for number in range(6))
     assert found == {
         f"unique-0@{number}": "" if number == 2 else f"text {number}" for number in (0, 2, 3, 5)
     }
 
 
-def test_whoever_asks_does_not_wait_for_what_is_read_meanwhile(
+def test_a_request_does_not_wait_for_what_the_role_reads(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The role waits for a page that never comes, and keeps what it fetched ahead."""
+    """The role waits for a page that never answers, and keeps the texts that it read ahead."""
     monkeypatch.setattr(output_texts, "_PATIENCE_SECONDS", 60.0)  # a busy machine is no silent page
-    by = texts_of(pages, monkeypatch, 4, attempt_seconds=60.0)
+    texts = texts_of(pages, monkeypatch, 4, attempt_seconds=60.0)
     pages.by_path["/1"] = Reply(worse=pages.silent)
     values = [json.dumps({"at": f"{pages.url}/{number}"}).encode() for number in range(4)]
     messages = [
         Message("unique", 0, number, b"k", value, 1, []) for number, value in enumerate(values)
     ]
-    asked: list[Future[Any]] = []
+    requests: list[Future[Any]] = []
     with ThreadPoolExecutor() as others:
 
         def is_hurried() -> bool:
-            if not asked and len(pages.asked) == len(messages):
-                asked.append(others.submit(by.texts_at, ["unique-0@3"]))
-            return bool(asked) and asked[0].done()
+            if not requests and len(pages.asked) == len(messages):
+                requests.append(others.submit(texts.texts_at, ["unique-0@3"]))
+            return bool(requests) and requests[0].done()
 
         with pytest.raises(output_texts.AwayError):
-            list(by.decode_each(messages, is_hurried))
-    assert asked[0].result() == {"unique-0@3": "text 3"}
+            list(texts.decode_each(messages, is_hurried))
+    assert requests[0].result() == {"unique-0@3": "text 3"}
     pages.by_path["/1"] = Reply(b"late")
-    assert [said.text for said in by.decode_each(messages[2:], lambda: False)] == [
+    assert [decoded.text for decoded in texts.decode_each(messages[2:], lambda: False)] == [
         "text 2",
         "text 3",
     ]

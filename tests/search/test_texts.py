@@ -1,5 +1,4 @@
-"""The engine: finds what a plain scan finds, and keeps its place and what it holds in one
-commit."""
+"""The engine finds what a plain scan finds, and commits its checkpoint with it."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tests.tiers import few
 
 MakeEngine = Callable[..., TextIndex]
 LANGUAGES = Languages()
-PLACE = EngineCheckpoint({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
+CHECKPOINT = EngineCheckpoint({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
 # Few words, so that clues are found; signs between them that are operators elsewhere; scripts
 # without spaces.
 WORDS = st.sampled_from(
@@ -39,11 +38,10 @@ SIGNS = st.sampled_from([" ", ", ", "* ", " AND ", ' "', " -", "~2 ", ": ", "\u2
 
 
 def scan(texts: Mapping[str, list[str]], clue: list[str], min_share: float) -> dict[str, Fraction]:
-    """Return the texts (by name, in words) that hold at least that share of a clue, each with its
-    share: all are looked at."""
+    """Return the texts that contain at least that share of a clue, with their shares."""
 
     def runs(words: list[str]) -> set[tuple[str, ...]]:
-        return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
+        return {tuple(words[start : start + length]) for start in range(len(words) - length + 1)}
 
     length = min(2, len(clue))
     wanted = runs(clue)
@@ -65,7 +63,7 @@ def facts(number: int, **changed: object) -> TextFacts:
 
 @pytest.fixture
 def make_engine(tmp_path: Path) -> Iterator[Callable[..., TextIndex]]:
-    """Make engines in folders of their own, or in a named one; all are closed at the end."""
+    """Make engines in new folders, or in a given one; all are closed at the end."""
     made: list[TextIndex] = []
 
     def make(folder: Path | None = None, *now: Callable[[], int]) -> TextIndex:
@@ -73,8 +71,8 @@ def make_engine(tmp_path: Path) -> Iterator[Callable[..., TextIndex]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for engine in made:
+        engine.close()
 
 
 @settings(
@@ -103,25 +101,25 @@ def test_a_clue_is_found_as_a_scan_finds_it(
     for number, words in enumerate(in_words.values()):
         engine.add_text(facts(number), words)
         if number % 4 == 3:
-            engine.commit(PLACE)
-    engine.commit(PLACE)
+            engine.commit(CHECKPOINT)
+    engine.commit(CHECKPOINT)
 
     wanted = parse_query(sign.join(clue), LANGUAGES)
     found = engine.find(wanted, 100, min_share)
 
     words = words_of(sign.join(clue), LANGUAGES)
-    assert {one.facts.output_position: one.share for one in found} == {
-        at: float(share) for at, share in scan(in_words, words, min_share).items()
+    assert {hit.facts.output_position: hit.share for hit in found} == {
+        position: float(share) for position, share in scan(in_words, words, min_share).items()
     }
-    assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
+    assert [hit.share for hit in found] == sorted((hit.share for hit in found), reverse=True)
     engine.close()
 
 
 @pytest.mark.parametrize("limit", few([1, 2, 3]))
-def test_the_best_are_found_however_many_hold_a_part(
+def test_the_best_texts_are_found_for_any_limit(
     make_engine: MakeEngine, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked for few, where more hold the rarest pairs: none that is better is left out."""
+    """No better text is left out where more than `limit` texts contain the rarest pairs."""
     monkeypatch.setattr(text_engine, "_RARE_PAIRS_MIN", 1)
     for seed in range(20):
         dice = Dice("the best", limit, seed)
@@ -134,22 +132,22 @@ def test_the_best_are_found_however_many_hold_a_part(
         }
         for number, words in enumerate(in_words.values()):
             engine.add_text(facts(number), words)
-        engine.commit(PLACE)
+        engine.commit(CHECKPOINT)
 
         found = engine.find(parse_query(clue, LANGUAGES), limit, 0.5)
 
-        held = scan(in_words, words_of(clue, LANGUAGES), 0.5)
-        assert [one.share for one in found] == [
-            float(share) for share in sorted(held.values(), reverse=True)[:limit]
+        expected_shares = scan(in_words, words_of(clue, LANGUAGES), 0.5)
+        assert [hit.share for hit in found] == [
+            float(share) for share in sorted(expected_shares.values(), reverse=True)[:limit]
         ]
-        assert all(one.share == float(held[one.facts.output_position]) for one in found)
+        assert all(hit.share == float(expected_shares[hit.facts.output_position]) for hit in found)
         engine.close()
 
 
-def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(
+def test_the_kept_document_comes_before_its_copies(
     make_engine: MakeEngine,
 ) -> None:
-    """A hundred copies do not hide what they are copies of."""
+    """A hundred copies do not hide their kept document."""
     engine = make_engine()
     for number in range(100):
         engine.add_text(
@@ -157,10 +155,10 @@ def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(
             ["one", "two", "three"],
         )
     engine.add_text(facts(100), ["one", "two", "three"])
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
 
     assert (
-        next(one.facts.output_position for one in engine.find(SearchQuery((("one", "two"),), 2), 3))
+        next(hit.facts.output_position for hit in engine.find(SearchQuery((("one", "two"),), 2), 3))
         == "unique-0@100"
     )
 
@@ -176,28 +174,28 @@ def test_groups_count_every_copy_once_over_commits(make_engine: MakeEngine) -> N
             ["w"],
         )
         if number % 3 == 2:
-            engine.commit(PLACE)
-    engine.commit(PLACE)
+            engine.commit(CHECKPOINT)
+    engine.commit(CHECKPOINT)
 
     counts = Counter(groups)
     largest = engine.groups("largest", 10)
-    assert [one.copies for one in largest] == sorted(counts.values(), reverse=True)
-    assert {one.position: (one.copies, one.bytes_wasted, one.id) for one in largest} == {
+    assert [entry.copies for entry in largest] == sorted(counts.values(), reverse=True)
+    assert {entry.position: (entry.copies, entry.bytes_wasted, entry.id) for entry in largest} == {
         f"documents-0@{group}": (count, 100 * count, f"kept{group}")
         for group, count in counts.items()
     }
     assert engine.groups("largest", 1, 1) == largest[1:2]
     assert engine.groups("largest", 1, 10**15) == [], "allocating that many rows ends the process"
-    assert [one.position for one in engine.groups("newest", 2)] == [
+    assert [entry.position for entry in engine.groups("newest", 2)] == [
         "documents-0@4",
         "documents-0@3",
     ]
-    assert [one.time_ms for one in engine.copies_of("documents-0@3", 3)] == [10, 9, 8]
-    assert [one.position for one in engine.groups_of_id("kept2")] == ["documents-0@2"]
+    assert [copy.time_ms for copy in engine.copies_of("documents-0@3", 3)] == [10, 9, 8]
+    assert [entry.position for entry in engine.groups_of_id("kept2")] == ["documents-0@2"]
     assert engine.group("documents-0@77") is None
 
 
-def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) -> None:
+def test_only_committed_documents_and_the_checkpoint_are_kept(tmp_path: Path) -> None:
     """Closed before its commit, an engine holds what it held at the last one, and its place is that
     one's."""
     engine = TextIndex(tmp_path)
@@ -208,48 +206,48 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
         "there is one place, which is no document"
     )
     engine.add_text(facts(1), ["one"])
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     engine.add_text(facts(2, group_position="documents-0@1"), ["one"])
     engine.close()
 
-    again = TextIndex(tmp_path)
-    assert again.checkpoint == PLACE
-    assert [one.facts.output_position for one in again.find(SearchQuery((("one",),), 1), 9)] == [
+    reopened = TextIndex(tmp_path)
+    assert reopened.checkpoint == CHECKPOINT
+    assert [hit.facts.output_position for hit in reopened.find(SearchQuery((("one",),), 1), 9)] == [
         "unique-0@1"
     ]
-    assert again.groups("largest", 9) == []
-    again.close()
+    assert reopened.groups("largest", 9) == []
+    reopened.close()
 
 
 def forgotten_id(identifier: str, log_offset: int) -> ForgottenId:
     return ForgottenId(key_of(identifier.encode()), shown_key_of(identifier), log_offset, 1000)
 
 
-def test_what_was_forgotten_leaves_with_its_counts(make_engine: MakeEngine) -> None:
+def test_forgotten_documents_are_removed_with_their_counts(make_engine: MakeEngine) -> None:
     """With the next commit: copies leave their groups' counts, a group without any is gone, a
     forgotten root has no id."""
     engine = make_engine()
     for number in range(6):
-        known = facts(
+        document = facts(
             number,
             group_position=f"documents-0@{number % 2}",
             kept_id=f"kept{number % 2}",
             log_offset=number,
             size=10 + number,
         )
-        engine.add_text(known, ["one"], key_of(b"id%d" % number))
+        engine.add_text(document, ["one"], key_of(b"id%d" % number))
     with pytest.raises(StoreError, match="since the last commit"):
         engine.forget(forgotten_id("id1", 9))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
 
     engine.forget(forgotten_id("id5", 9))
     engine.forget(forgotten_id("id5", 9))
     engine.forget(forgotten_id("id3", 9))
-    engine.forget(forgotten_id("id2", 2))  # it was decided behind that
+    engine.forget(forgotten_id("id2", 2))  # decided after this take-down
     engine.forget(forgotten_id("kept0", 9))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
 
-    assert [one.facts.output_position for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
+    assert [hit.facts.output_position for hit in engine.find(SearchQuery((("one",),), 1), 9)] == [
         f"unique-0@{number}" for number in (4, 2, 1, 0)
     ]
     assert engine.group("documents-0@1") == GroupFacts("documents-0@1", "kept1", 1, 11, 1, 5, 1)
@@ -257,37 +255,36 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: MakeEngine) -> N
         "documents-0@0", "", 3, 36, 4, 4, 2, is_forgotten=True
     )
     assert (engine.groups_of_id("kept0"), engine.facts_of_id("id5")) == ([], [])
-    assert sorted(one.log_offset for one in engine.forgotten()) == [2, 9, 9, 9]
+    assert sorted(take_down.log_offset for take_down in engine.forgotten()) == [2, 9, 9, 9]
 
     engine.forget(forgotten_id("id1", 10))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     assert engine.group("documents-0@1") is None
 
 
 def test_a_page_that_is_fetched_again_is_no_copy(make_engine: MakeEngine) -> None:
-    """It is counted beside the copies of its group, also as what is forgotten leaves; a page without
-    a copy is no group in the list, and has its members."""
+    """A group counts fetches apart from copies, also after take-downs."""
     engine = make_engine()
     for number, reason in enumerate(("near", "unchanged", "revised", "exact", "unchanged")):
         group = f"documents-0@{number // 4}"
-        one = facts(
+        page = facts(
             number + 1, reason=reason, group_position=group, kept_id="kept", log_offset=number
         )
-        engine.add_text(one, ["one"], key_of(one.id.encode()))
-    engine.commit(PLACE)
+        engine.add_text(page, ["one"], key_of(page.id.encode()))
+    engine.commit(CHECKPOINT)
 
-    def told(position: str) -> tuple[int, int, int]:
+    def read_counts(position: str) -> tuple[int, int, int]:
         group = engine.group(position)
         assert group is not None
         return group.copies, group.fetched_again, group.bytes_wasted
 
-    assert (told("documents-0@0"), told("documents-0@1")) == ((2, 2, 20), (0, 1, 0))
-    assert [one.position for one in engine.groups("newest", 9)] == ["documents-0@0"]
+    assert (read_counts("documents-0@0"), read_counts("documents-0@1")) == ((2, 2, 20), (0, 1, 0))
+    assert [group.position for group in engine.groups("newest", 9)] == ["documents-0@0"]
     assert engine.group_count == 1
     for identifier, left in (("id2", (2, 1, 20)), ("id1", (1, 1, 10)), ("id4", (0, 1, 0))):
         engine.forget(forgotten_id(identifier, 9))
-        engine.commit(PLACE)
-        assert told("documents-0@0") == left
+        engine.commit(CHECKPOINT)
+        assert read_counts("documents-0@0") == left
     assert engine.groups("largest", 9) == []
 
 
@@ -309,8 +306,8 @@ def test_a_released_copy_counts_once_as_a_kept_document(
         hosts = ["b.example", "a.example"] if record.is_copy else ()
         engine.add_text(record, ["one"], key_of(record.id.encode()), hosts)
         if commits:
-            engine.commit(PLACE)
-    engine.commit(PLACE)
+            engine.commit(CHECKPOINT)
+    engine.commit(CHECKPOINT)
 
     found = engine.find(SearchQuery((("one",),), 1), 9)
     joined = release._replace(group_position="documents-0@9", similarity=0.7)
@@ -326,17 +323,17 @@ def test_a_released_copy_counts_once_as_a_kept_document(
     assert (kept.copies, kept.released, kept.bytes_wasted, kept.id) == (1, 1, 10, "kept")
 
     engine.forget(forgotten_id("id2", 9))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     kept = engine.group("documents-0@9")
     assert kept is not None
     assert (kept.copies, kept.released, kept.bytes_wasted) == (0, 1, 0)
     assert (engine.groups("largest", 9), engine.host_pairs("", 9)) == ([], [])
     engine.forget(forgotten_id("id1", 9))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     assert (engine.group("documents-0@9"), engine.documents) == (None, 0)
 
 
-def test_which_hosts_copied_which_is_counted_among_all_documents(
+def test_host_pairs_count_the_copies_between_hosts(
     make_engine: MakeEngine,
 ) -> None:
     """As a scan counts them: how many, the first copy, the newest; of a host and its subdomains,
@@ -349,27 +346,27 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
         )
         for number in range(1, 13)
     ]
-    for one, pair in copies:
-        engine.add_text(one, ["one"], key_of(one.id.encode()), pair)
+    for copy, pair in copies:
+        engine.add_text(copy, ["one"], key_of(copy.id.encode()), pair)
     engine.add_text(
         facts(20, group_position="documents-0@0", kept_id="kept"), ["one"]
     )  # fetched again
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     engine.forget(forgotten_id("id1", 9))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
 
     def counted(wanted: str) -> set[tuple[str, int, str, int]]:
         found: dict[str, list[TextFacts]] = {}
-        for one, pair in copies[1:]:
+        for copy, pair in copies[1:]:
             if not wanted or any(host.endswith(wanted) for host in pair):
-                found.setdefault(" ".join(pair), []).append(one)
+                found.setdefault(" ".join(pair), []).append(copy)
         return {
             (key, len(copies), copies[0].output_position, copies[-1].time_ms)
             for key, copies in found.items()
         }
 
     for wanted in ("", "a.example", "sub.a.example", "b.example", "nobody.example"):
-        told = engine.host_pairs(wanted, 10)
+        pairs = engine.host_pairs(wanted, 10)
         assert {
             (
                 f"{pair.copier} {pair.source}",
@@ -377,22 +374,20 @@ def test_which_hosts_copied_which_is_counted_among_all_documents(
                 pair.earliest.output_position,
                 pair.newest_ms,
             )
-            for pair in told
+            for pair in pairs
         } == counted(wanted)
-        assert [pair.copies for pair in told] == sorted(
-            (pair.copies for pair in told), reverse=True
+        assert [pair.copies for pair in pairs] == sorted(
+            (pair.copies for pair in pairs), reverse=True
         )
     assert len(engine.host_pairs("", 1)) == 1
     engine.forget(forgotten_id("kept", 99))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     assert engine.host_pairs("", 10) == [], "a host of a forgotten kept document"
     assert 0 < engine.committed_ms <= time.time() * 1000
 
 
 @pytest.mark.parametrize("seed", few(range(10)))
-def test_a_group_tells_since_when_and_which_copy_is_the_best(
-    make_engine: MakeEngine, seed: int
-) -> None:
+def test_a_group_has_its_times_and_its_best_copy(make_engine: MakeEngine, seed: int) -> None:
     """The first and the last time of its copies, what the log has counted, and the last copy in the
     log that beat all before it; in whatever order they are read, and also once some were forgotten.
     A copy without a time has none to tell."""
@@ -400,51 +395,51 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(
     copies = []
     for number in range(40):
         better = dice.pick(("", "", "longest", "newest"))
-        place = {
+        fields = {
             "log_offset": number // 3,
             "log_row": number % 3,
             "better": better,
             "counted": dice.below(2) * number,
         }
-        known = facts(
+        new_copy = facts(
             number,
             group_position=f"documents-0@{dice.below(4)}",
             time_ms=dice.below(6) * 1000,
-            **place,
+            **fields,
         )
-        copies.append(known)
-    on_the_way = list(copies)
-    while on_the_way:
-        one = on_the_way.pop(dice.below(len(on_the_way)))
-        engine.add_text(one, ["w"], key_of(one.id.encode()))
+        copies.append(new_copy)
+    unread = list(copies)
+    while unread:
+        member = unread.pop(dice.below(len(unread)))
+        engine.add_text(member, ["w"], key_of(member.id.encode()))
         if dice.below(5) == 0:
-            engine.commit(PLACE)
-    engine.commit(PLACE)
+            engine.commit(CHECKPOINT)
+    engine.commit(CHECKPOINT)
 
     counted = {
-        one.group_position: max(
-            copy.counted for copy in copies if copy.group_position == one.group_position
+        member.group_position: max(
+            copy.counted for copy in copies if copy.group_position == member.group_position
         )
-        for one in copies
+        for member in copies
     }
     for _ in range(4):
         for position, most in counted.items():
-            own = [one for one in copies if one.group_position == position]
-            times = [one.time_ms for one in own if one.time_ms]
-            told = engine.group(position)
-            if not own:
-                assert told is None
+            members = [member for member in copies if member.group_position == position]
+            times = [member.time_ms for member in members if member.time_ms]
+            group = engine.group(position)
+            if not members:
+                assert group is None
                 continue
-            assert told is not None
-            assert (told.oldest_ms, told.newest_ms) == (
+            assert group is not None
+            assert (group.oldest_ms, group.newest_ms) == (
                 min(times, default=0),
                 max(times, default=0),
             )
-            assert (told.copies, told.counted) == (len(own), most)
+            assert (group.copies, group.counted) == (len(members), most)
             best = engine.best_of(position)
             expected = max(
-                (one for one in own if one.better),
-                key=lambda one: (one.log_offset, one.log_row),
+                (member for member in members if member.better),
+                key=lambda member: (member.log_offset, member.log_row),
                 default=None,
             )
             assert (best and (best.output_position, best.better)) == (
@@ -453,10 +448,10 @@ def test_a_group_tells_since_when_and_which_copy_is_the_best(
         for _ in range(8):
             gone = copies.pop(dice.below(len(copies)))
             engine.forget(ForgottenId(key_of(gone.id.encode()), shown_key_of(gone.id), 99, 0))
-        engine.commit(PLACE)
+        engine.commit(CHECKPOINT)
 
 
-def test_of_two_take_downs_the_later_holds() -> None:
+def test_the_later_of_two_take_downs_applies() -> None:
     """Of an id, and of ids that are shown alike, in whatever order they are told; what no log
     decided goes by its time."""
     known = ForgottenIds([forgotten_id("a", 9), forgotten_id("a", 5)])
@@ -476,7 +471,7 @@ def test_of_two_take_downs_the_later_holds() -> None:
     assert not known.hides_displayed_id("", 0, 0)
     known = ForgottenIds(
         [forgotten_id("a", 9)], now_ms=lambda: 5000
-    )  # a time ahead says nothing of whether it came before
+    )  # a time in the future does not show whether the record is older
     assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (1001, 5000, 5001)] == [
         False,
         False,
@@ -489,53 +484,53 @@ def test_of_two_take_downs_the_later_holds() -> None:
     assert not known.covers(key_of(b"a"), 10, YEAR_9999_MS)
 
 
-def test_the_old_leave_and_take_downs_stay(make_engine: MakeEngine) -> None:
+def test_drop_before_removes_documents_and_keeps_take_downs(make_engine: MakeEngine) -> None:
     engine = make_engine()
     for number in range(4):
         engine.add_text(
             facts(number, group_position=f"documents-0@{number}", kept_id=f"kept{number}"), ["one"]
         )
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     engine.forget(ForgottenId("key", "shown", 1, 1))
     engine.drop_before(2)
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
 
-    assert [one.facts.output_position for one in engine.find(SearchQuery((("one",),), 1), 9)] == [
+    assert [hit.facts.output_position for hit in engine.find(SearchQuery((("one",),), 1), 9)] == [
         "unique-0@3",
         "unique-0@2",
     ]
-    assert [one.position for one in engine.groups("newest", 9)] == [
+    assert [group.position for group in engine.groups("newest", 9)] == [
         "documents-0@3",
         "documents-0@2",
     ]
     assert engine.forgotten() == [ForgottenId("key", "shown", 1, 1)]
-    assert engine.checkpoint == PLACE
+    assert engine.checkpoint == CHECKPOINT
 
 
 YEAR_9999_MS = 253_402_300_000_000
 
 
-def test_a_time_that_lies_ahead_is_that_of_its_reading(
+def test_a_time_in_the_future_is_replaced_by_the_time_of_reading(
     make_engine: MakeEngine,
 ) -> None:
-    """Producers may write any time: documents of the year 9999 leave in their turn."""
+    """Producers may write any time, and documents of the year 9999 must expire too."""
     engine = make_engine(None, lambda: 1_000)
     engine.add_text(facts(1, time_ms=YEAR_9999_MS), ["one"])
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     found = engine.facts_at("unique-0@1")
     assert found is not None
     assert found.time_ms == 1_000
     engine.drop_before(1_001)
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     assert engine.facts_at("unique-0@1") is None
 
 
-def test_no_forgotten_id_lies_in_the_folder(tmp_path: Path) -> None:
+def test_the_folder_contains_no_forgotten_id(tmp_path: Path) -> None:
     """What is kept of a take-down, and with copies of what they are copies of, is a digest or
     nothing."""
     engine = TextIndex(tmp_path)
     engine.forget(forgotten_id("https://secret.example", 5))
-    engine.commit(PLACE)
+    engine.commit(CHECKPOINT)
     engine.close()
 
     found = b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -550,12 +545,12 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
     with pytest.raises(
         StoreError,
         match=r"another process has it open\. Stop that search, or .* STREAM_DEDUP_STATE_DIR\.$",
-    ) as held:
+    ) as refused:
         TextIndex(tmp_path / "one")
-    assert held.value.exit_code == 1, "it may have ended by the next start"
+    assert refused.value.exit_code == 1, "it may have ended by the next start"
     engine.close()
     with pytest.raises(StoreError, match="closed"):
-        engine.commit(PLACE)
+        engine.commit(CHECKPOINT)
 
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "meta.json").write_text("{")
@@ -567,15 +562,15 @@ def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Pat
     "write",
     [
         lambda engine: engine.add_text(facts(1), ["one"]),
-        lambda engine: engine.commit(PLACE),
+        lambda engine: engine.commit(CHECKPOINT),
         lambda engine: engine.drop_before(5),
         lambda engine: engine.forget(forgotten_id("kept1", 5)),
     ],
 )
-def test_a_full_disk_is_told_at_any_write(
+def test_a_full_disk_is_reported_at_any_write(
     write: Callable[[TextIndex], object], tmp_path: Path
 ) -> None:
-    """The engine's own threads meet it, and its next call says so, whichever that is."""
+    """The engine's threads fail, and its next call reports it, whichever that is."""
     engine = TextIndex(tmp_path)
     broken = MagicMock()
     for name in ("add_document", "commit", "delete_documents_by_query", "delete_documents_by_term"):
@@ -587,17 +582,17 @@ def test_a_full_disk_is_told_at_any_write(
     assert raised.value.exit_code == 1
 
 
-def test_pairs_are_different_ones_in_their_order() -> None:
+def test_pairs_are_distinct_and_in_order() -> None:
     assert pairs_of(["a", "b", "a", "b"]) == (("a", "b"), ("b", "a"))
     assert pairs_of(["a"]) == (("a",),)
     assert pairs_of([]) == ()
 
 
-# -- clues of every kind: found, or refused in a sentence; and where a text holds one
+# -- queries of every kind, and snippets
 
 
 @pytest.mark.parametrize("text", ["", "   ", "***", '"" AND', "\u200f\u200d"])
-def test_nothing_is_no_clue_but_an_operator_is_a_word(text: str) -> None:
+def test_a_query_without_words_is_refused_and_operators_are_words(text: str) -> None:
     if "AND" in text:
         assert parse_query(text, LANGUAGES).pairs == (("and",),)
         return
@@ -605,7 +600,7 @@ def test_nothing_is_no_clue_but_an_operator_is_a_word(text: str) -> None:
         parse_query(text, LANGUAGES)
 
 
-def test_a_clue_of_ten_megabytes_is_refused_and_a_long_one_cut() -> None:
+def test_a_query_of_ten_megabytes_is_refused_and_a_long_one_cut() -> None:
     with pytest.raises(InputError, match="10,000,000 bytes; the limit is 1,000,000"):
         parse_query("a " * 5_000_000, LANGUAGES)
 
@@ -635,7 +630,7 @@ def test_the_words_that_match_are_marked(text: str, clue: str, marked: list[str]
     assert [piece for piece, matches in snippet if matches] == marked
 
 
-def test_of_a_long_text_the_piece_with_the_clue_is_shown() -> None:
+def test_the_snippet_of_a_long_text_is_the_piece_with_the_clue() -> None:
     text = "filler words " * 2_000 + "here the needle lies hidden " + "more filler " * 2_000
     snippet = snippet_of(text, parse_query("the needle lies hidden", LANGUAGES), LANGUAGES)
 
@@ -656,8 +651,8 @@ def test_a_snippet_is_a_piece_of_its_text(text: str, clue: str) -> None:
     assert shown.removeprefix("… ").removesuffix(" …") in text or shown in text
 
 
-def test_of_a_short_clue_less_must_be_held() -> None:
-    """Where nobody says how much: a changed word of Japanese breaks four of seven pairs."""
+def test_a_short_query_needs_a_smaller_share_of_its_pairs() -> None:
+    """A changed word of Japanese breaks four of seven pairs."""
 
     def needed(pairs: int, min_share: float | None = None) -> int:
         return SearchQuery(

@@ -1,4 +1,4 @@
-"""What `explain`, `similar`, `check` and the Python API say of sites, titles and siblings."""
+"""Sites, titles and siblings in the output of `explain`, `similar`, `check` and the API."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 from stream_dedup import Index, fingerprint
 from tests.cli.running import Run, jsonl
-from tests.cli.test_similar import answering
+from tests.cli.test_similar import serving_index
 
 CHANCE = random.Random(1)
 PAGE = [f"word{CHANCE.randrange(5000)}" for _ in range(200)]
-TEXT, ALIKE = " ".join(PAGE), " ".join([*PAGE[:-24], *(f"other{at}" for at in range(24))])
+TEXT, ALIKE = " ".join(PAGE), " ".join([*PAGE[:-24], *(f"other{number}" for number in range(24))])
 ON_SHOP = "https://www.shop.example/1"
 SHARE = f"{fingerprint(TEXT).similarity(fingerprint(ALIKE)) - 0.004:.2f}"
 OTHER_SITE = "on different sites (shop.example and other.example). Pages of different sites"
@@ -38,22 +38,22 @@ CASES = {
 SETS = ("--set", "value_format=json", "--set", "id_field=url")
 
 
-def test_the_two_texts_lie_between_the_thresholds() -> None:
+def test_the_similarity_of_the_texts_is_between_the_thresholds() -> None:
     assert 0.70 <= float(SHARE) < 0.85
 
 
-def record(folder: Path, name: str, **fields: str) -> Path:
+def write_record(folder: Path, name: str, **fields: str) -> Path:
     path = folder / f"{name}.json"
     path.write_text(json.dumps(fields))
     return path
 
 
 @pytest.mark.parametrize(("other", "expected"), CASES.items())
-def test_explain_says_it_in_words(
+def test_explain_names_sites_and_titles(
     run: Run, tmp_path: Path, other: tuple[str, str], expected: tuple[str, bool]
 ) -> None:
-    first = record(tmp_path, "a", url=ON_SHOP, title="One", text=TEXT)
-    second = record(tmp_path, "b", url=other[0], title=other[1], text=ALIKE)
+    first = write_record(tmp_path, "a", url=ON_SHOP, title="One", text=TEXT)
+    second = write_record(tmp_path, "b", url=other[0], title=other[1], text=ALIKE)
 
     found = run("explain", first, second, *SETS, "--json").json
 
@@ -67,7 +67,7 @@ def test_explain_says_it_in_words(
 
 @pytest.mark.parametrize("place", ["--index", "--volume"])
 @pytest.mark.parametrize(("other", "expected"), CASES.items())
-def test_similar_says_it_in_words(
+def test_similar_names_sites_and_titles(
     run: Run,
     tmp_path: Path,
     place: str,
@@ -79,26 +79,26 @@ def test_similar_says_it_in_words(
     kept.write_text(json.dumps({"id": ON_SHOP, "title": "One", "text": TEXT}) + "\n")
     volume = tmp_path / "index"
     assert run("check", kept, "--index", volume).code == 0
-    asked = record(tmp_path, "b", url=other[0], title=other[1], text=ALIKE)
+    record_file = write_record(tmp_path, "b", url=other[0], title=other[1], text=ALIKE)
     given = [ALIKE, "--site", other[0] if "//" in other[0] else "", "--title", other[1]]
 
-    def looked_up(*words: object) -> Any:
+    def look_up(*words: object) -> Any:
         if place == "--volume":
             return run("similar", *words, place, volume)
-        with answering(volume) as server:
+        with serving_index(volume) as server:
             return run("similar", *words, place, f"http://127.0.0.1:{server.port}")
 
-    for words in [[asked, *SETS]] + [given] * (other[0] != ON_SHOP):
-        (one,) = looked_up(*words, "--json").json["found"]
-        assert one["explanation"].startswith(f"Similarity {SHARE}, ")
-        assert one["is_copy"] == expected[1]
+    for words in [[record_file, *SETS]] + [given] * (other[0] != ON_SHOP):
+        (document,) = look_up(*words, "--json").json["found"]
+        assert document["explanation"].startswith(f"Similarity {SHARE}, ")
+        assert document["is_copy"] == expected[1]
         if other[0] != "https://other.example/2":
-            assert one["explanation"] == f"Similarity {SHARE}, {expected[0]}"
-        assert f"The nearest: {one['explanation']}" in " ".join(looked_up(*words).err.split())
+            assert document["explanation"] == f"Similarity {SHARE}, {expected[0]}"
+        assert f"The nearest: {document['explanation']}" in " ".join(look_up(*words).err.split())
 
 
 @pytest.mark.parametrize(("other", "expected"), CASES.items())
-def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
+def test_an_index_returns_siblings_and_reasons(
     other: tuple[str, str], expected: tuple[str, bool]
 ) -> None:
     index = Index()
@@ -126,23 +126,25 @@ def test_an_index_answers_with_the_sibling_and_matches_with_the_reason(
     index.close()
 
 
-def test_check_names_siblings_and_says_once_what_was_kept(run: Run, tmp_path: Path) -> None:
+def test_check_names_siblings_and_the_most_similar_kept_page(run: Run, tmp_path: Path) -> None:
     pages = tmp_path / "pages.jsonl"
-    rows = [{"id": f"https://shop.example/{at}", "title": f"Page {at}"} for at in range(3)]
+    rows = [
+        {"id": f"https://shop.example/{number}", "title": f"Page {number}"} for number in range(3)
+    ]
     texts = (TEXT, ALIKE, "nothing else is like it " * 9)
     pages.write_text(jsonl(row | {"text": text} for row, text in zip(rows, texts, strict=True)))
 
     listed = run("check", pages, "--json").rows
-    said = " ".join(run("check", pages).err.split())
+    errors = " ".join(run("check", pages).err.split())
 
     sibling = {"id": "https://shop.example/0", "number": 0, "similarity": float(SHARE)}
-    assert [one["sibling"] for one in listed] == [None, sibling, None]
-    assert [one["duplicate_of"] for one in listed] == [None] * 3
+    assert [verdict["sibling"] for verdict in listed] == [None, sibling, None]
+    assert [verdict["duplicate_of"] for verdict in listed] == [None] * 3
     assert (
         f"the most similar is https://shop.example/1, similarity {SHARE} to https://shop.example/0"
-        in said
+        in errors
     )
     assert (
         "0.70 or more with the same title, 0.97 or more with different titles, else 0.85 or more."
-        in said
+        in errors
     )
