@@ -1,4 +1,4 @@
-"""What all tests share: where the real broker comes from, and what its absence means."""
+"""Fixtures and hooks of all tests: the real broker, and what happens without one."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ import structlog
 BROKER = "BROKER"
 SHARED_BROKER = pytest.StashKey[str]()
 
-# One seed for tests whose names hold it: all processes of a run must collect the same tests. Set it
-# to run one again.
+# One seed for all processes: test ids contain it, and all must collect the same tests. Set it to
+# repeat a run.
 os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(2**32)))
 
 
 def pytest_report_header() -> str:
-    """Say how to run the same again."""
+    """Return the seed with which this run can be repeated."""
     return f"TEST_SEED={os.environ['TEST_SEED']}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Make kernels and a broker once, which several processes would each make."""
+    """Compile kernels and start a broker once, which otherwise each process would do."""
     is_controller = not hasattr(session.config, "workerinput")
     if is_controller and getattr(session.config.option, "numprocesses", None):
         halves = ("compile_kernels.use_fingerprints()", "compile_kernels.use_index()")
@@ -44,7 +44,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             _start_broker(session.config)
             _record_classes(session.config)
         for child in children:
-            child.wait()  # what fails here fails again, with its message, in the test that needs it
+            child.wait()  # a failure is repeated, with its message, in the test that needs it
 
 
 def _start_broker(config: pytest.Config) -> None:
@@ -56,7 +56,7 @@ def _start_broker(config: pytest.Config) -> None:
     try:
         broker.start()
     except LocalBrokerError:
-        return  # the processes try for themselves, and say why there is none
+        return  # each process tries again and reports the reason
     config.stash[SHARED_BROKER] = broker.bootstrap
 
 
@@ -93,14 +93,14 @@ WAITING = (
 )
 
 
-@pytest.hookimpl(trylast=True)  # after what is not to run has gone
+@pytest.hookimpl(trylast=True)  # after tests were deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let every process begin with its share of the modules that wait for brokers and programs.
 
-    xdist hands each process an equal run of the tests as they are ordered, and one that is done
-    takes from the end of another's. In the order of names the tests that wait would stand together,
-    at the end of one process's run, with the other processes idle beside them. All processes must
-    order alike, so only what all of them know may decide.
+    xdist gives each process an equal run of consecutive tests; an idle process takes tests from the
+    end of another's run. Ordered by name, all tests that wait would be in one process's run, while
+    the other processes are idle. All processes must order alike, so the order may depend only on
+    what all of them know.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     here = Path(__file__).parent
@@ -137,8 +137,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    """What a command sets up for its process, and would leave to the tests after it."""
+def _restore_logging() -> Iterator[None]:
+    """Restore the logging that a command sets up for its process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -154,7 +154,7 @@ def _logging_as_it_was() -> Iterator[None]:
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of a real Apache Kafka: the one named by BROKER, or one of our own."""
+    """The address of a real Apache Kafka: the one named by BROKER, or a local one."""
     given = os.environ.get(BROKER) or getattr(request.config, "workerinput", {}).get(BROKER)
     if given:
         yield given
@@ -186,7 +186,7 @@ def corpora() -> Path:
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """A role has cycles looked for rarely, so what is only in a cycle is as good as kept."""
+    """Disable the cycle collector: a role runs it rarely, so objects in cycles stay in memory."""
     gc.collect()
     gc.disable()
     yield

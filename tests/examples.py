@@ -9,20 +9,20 @@ from pathlib import Path
 
 
 def run(page: Path) -> tuple[int, int, str]:
-    """Return (failed, tried, what was said) of the examples of a page, in one namespace."""
+    """Run a page's examples in one namespace; return (failed, tried, output)."""
     text = page.read_text(encoding="utf-8")
-    # What is no example becomes empty lines, so that a failure names the page's own line.
+    # Other text becomes empty lines, so that a failure names the line of the page.
     kept: list[str] = []
     inside = False
     for line in text.splitlines():
         is_fence = line.startswith("```")
         kept.append("" if is_fence or not inside else line)
         inside = (line == "```python") if is_fence else inside
-    said: list[str] = []
+    output: list[str] = []
     flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
     test = doctest.DocTestParser().get_doctest("\n".join(kept) + "\n", {}, page.name, str(page), 0)
-    result = doctest.DocTestRunner(optionflags=flags).run(test, out=said.append)
-    return result.failed, result.attempted, re.sub(r"\n{2,}", "\n", "".join(said))
+    result = doctest.DocTestRunner(optionflags=flags).run(test, out=output.append)
+    return result.failed, result.attempted, re.sub(r"\n{2,}", "\n", "".join(output))
 
 
 if __name__ == "__main__":

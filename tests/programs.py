@@ -11,7 +11,7 @@ from typing import Any
 def run(
     command: Sequence[str | Path], *, code: int | None = 0, seconds: float = 60, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program, which must end with `code` unless that is None; return what it said."""
+    """Run a program, which must exit with `code` unless that is None; return its output."""
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=seconds, check=False, **more
     )

@@ -1,4 +1,4 @@
-"""The public API: what its page says, what it refuses, and that its verdicts are the filter's."""
+"""The public API: its page, its errors, and that its verdicts are those of the filter."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ LONG = " ".join(f"word{number}" for number in range(60))
 GOOD = fingerprint(LONG)
 
 
-def test_the_examples_of_the_page() -> None:
-    failed, tried, said = run(PAGE)
+def test_the_examples_of_the_page_pass() -> None:
+    failed, tried, output = run(PAGE)
 
-    assert failed == 0, said
+    assert failed == 0, output
     assert tried > 20
 
 
@@ -84,7 +84,7 @@ def test_importing_is_cheap_and_needs_no_kafka() -> None:
 
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None:
-    """However documents are grouped, as texts or prints, over restarts: those of `check`."""
+    """Verdicts are those of `check`, for texts and prints, in any batches and across restarts."""
     dice = random.Random(7)
     pages = mini_crawl(3, 200)
     documents = [
@@ -105,19 +105,24 @@ def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None
             index = Index(path)
     index.close()
 
-    kept = [None if one.kept_id is None else one.kept_id.decode() for one in expected]
-    told = [
-        (one.reason.label, one.distance, of, one.fingerprint)
-        for one, of in zip(expected, kept, strict=True)
+    kept = [None if verdict.kept_id is None else verdict.kept_id.decode() for verdict in expected]
+    wanted = [
+        (verdict.reason.label, verdict.distance, of, verdict.fingerprint)
+        for verdict, of in zip(expected, kept, strict=True)
     ]
     assert [
-        (one.reason, one.distance, one.duplicate_of, None if one.print.is_empty else one.print.hex)
-        for one in found
-    ] == told
-    assert {one.reason for one in found} >= {"new", "near", "unchanged", "empty"}
+        (
+            answer.reason,
+            answer.distance,
+            answer.duplicate_of,
+            None if answer.print.is_empty else answer.print.hex,
+        )
+        for answer in found
+    ] == wanted
+    assert {answer.reason for answer in found} >= {"new", "near", "unchanged", "empty"}
 
 
-def test_documents_are_taken_as_verdicts_are_taken() -> None:
+def test_documents_are_read_one_batch_ahead_of_their_verdicts() -> None:
     """An endless stream can be judged: no more than one batch is read ahead of its verdicts."""
     numbers = itertools.count()
     endless = (OfflineDocument(b"", f"text {number}") for number in numbers)
@@ -128,8 +133,8 @@ def test_documents_are_taken_as_verdicts_are_taken() -> None:
     assert next(numbers) == DOCUMENTS_MAX
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """Another recipe, another plan, another's volume, no text: each ends in a sentence."""
+def test_mismatched_prints_and_indexes_are_refused(tmp_path: Path) -> None:
+    """Another recipe, plan or volume, and a missing text, each raise an error."""
     other = Recipe(key=b"another key of enough bytes")
     with Index(tmp_path / "a") as index:
         with pytest.raises(ConfigurationError, match="but the index has"):
@@ -157,58 +162,58 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         Index(tmp_path / "b")
 
 
-def test_prints_tell_how_alike_texts_are() -> None:
+def test_prints_measure_the_similarity_of_texts() -> None:
     words = [f"word{number}" for number in range(200)]
-    one = fingerprint(" ".join(words))
+    first = fingerprint(" ".join(words))
     other = fingerprint(" ".join([*words[:100], "changed", *words[101:]]))
 
-    assert one.similarity(one) == 1.0
-    assert 0.85 < one.similarity(other) < 1.0
-    assert one.similarity(fingerprint("of something else " * 9)) < 0.1
-    assert len(one.sketch) == 120
+    assert first.similarity(first) == 1.0
+    assert 0.85 < first.similarity(other) < 1.0
+    assert first.similarity(fingerprint("of something else " * 9)) < 0.1
+    assert len(first.sketch) == 120
     chars = fingerprint("a text", "chars")
     assert chars == fingerprint("a text", Recipe("chars"))
     with pytest.raises(ConfigurationError, match="have no sketches"):
         chars.similarity(chars)
     with pytest.raises(ConfigurationError, match="cannot be compared"):
-        one.similarity(chars)
+        first.similarity(chars)
     with (
         Index() as index,
         pytest.raises(
             InputError, match=r"128 bits and a sketch of 0 bytes; prints of .* 120 bytes"
         ),
     ):
-        index.add("id", dataclasses.replace(one, sketch=b""))
+        index.add("id", dataclasses.replace(first, sketch=b""))
 
 
-def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
-    """In `dedup` and in an index, which keeps it; what cannot be asked for is refused."""
+def test_a_similarity_replaces_that_of_the_plan(tmp_path: Path) -> None:
+    """`dedup`, `judge` and an index use it; an index stores it; invalid values are refused."""
     words = [f"word{number}" for number in range(200)]
-    one = " ".join(words)
+    first = " ".join(words)
     other = " ".join([*words[:60], *(f"other{number}" for number in range(10)), *words[70:]])
-    alike = fingerprint(one).similarity(fingerprint(other))
-    assert 0.7 < alike < 0.95
+    similarity = fingerprint(first).similarity(fingerprint(other))
+    assert 0.7 < similarity < 0.95
 
-    assert dedup([one, other])["is_duplicate"] == [False, True]
-    assert dedup([one, other], similarity=0.95)["is_duplicate"] == [False, False]
+    assert dedup([first, other])["is_duplicate"] == [False, True]
+    assert dedup([first, other], similarity=0.95)["is_duplicate"] == [False, False]
     with Index(tmp_path / "a", similarity=0.95) as index:
-        found = [answer.reason for answer in index.add_many([("1", one), ("2", other)])]
+        found = [answer.reason for answer in index.add_many([("1", first), ("2", other)])]
         assert found == ["new", "new"]
         assert [(match.id, match.similarity) for match in index.query(other)] == [("2", 1.0)]
-    with Index(tmp_path / "a") as index:  # it is kept
+    with Index(tmp_path / "a") as index:  # the similarity was stored
         thresholds = {"similarity": 95, "unsure": 95}
         assert index.plan == Plan(**{**dataclasses.asdict(PLANS["bands"]), **thresholds})
     with Index(tmp_path / "a", similarity=0.95), Index() as usual:
-        usual.add("1", one)
+        usual.add("1", first)
         found = [(match.id, match.similarity) for match in usual.query(other)]
-        assert found == [("1", int(100 * alike) / 100)]
+        assert found == [("1", int(100 * similarity) / 100)]
     lower = " ".join([*words[:60], *(f"other{number}" for number in range(33)), *words[93:]])
-    assert 0.55 < fingerprint(one).similarity(fingerprint(lower)) < 0.7
-    assert dedup([one, lower])["is_duplicate"] == [False, False]
-    assert dedup([one, lower], similarity=0.55)["is_duplicate"] == [False, True]
-    assert judge(prints([one, lower]), similarity=0.55)["is_duplicate"] == [False, True]
+    assert 0.55 < fingerprint(first).similarity(fingerprint(lower)) < 0.7
+    assert dedup([first, lower])["is_duplicate"] == [False, False]
+    assert dedup([first, lower], similarity=0.55)["is_duplicate"] == [False, True]
+    assert judge(prints([first, lower]), similarity=0.55)["is_duplicate"] == [False, True]
     with Index(similarity=0.55) as index:
-        found = [answer.reason for answer in index.add_many([("1", one), ("2", lower)])]
+        found = [answer.reason for answer in index.add_many([("1", first), ("2", lower)])]
         assert found == ["new", "near"]
     for refused in (1.5, "much", 0, 0.001):
         with pytest.raises(ConfigurationError, match=r"a share from 0.01 to 1, in hundredths"):
@@ -222,14 +227,14 @@ def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"such as 0.65 or 0.66, not '0.655'"):
         Index(similarity=0.655)
     with pytest.raises(ConfigurationError, match="compares no sketches"):
-        dedup([one], plan="classic", similarity=0.7)
+        dedup([first], plan="classic", similarity=0.7)
     with Index(recipe=Recipe("chars")) as index:
-        index.add("1", one)
-        assert [(match.id, match.similarity) for match in index.query(one)] == [("1", None)]
+        index.add("1", first)
+        assert [(match.id, match.similarity) for match in index.query(first)] == [("1", None)]
 
 
 def test_an_index_that_cannot_be_opened_names_the_argument(tmp_path: Path) -> None:
-    """Not a setting of the filter: it is open already, or its folder cannot be made."""
+    """The error names no setting of the filter, if the index is open or has no valid folder."""
     (tmp_path / "file").write_text("")
     with Index(tmp_path / "a"):
         for path in (tmp_path / "a", tmp_path / "file" / "a"):
@@ -239,7 +244,7 @@ def test_an_index_that_cannot_be_opened_names_the_argument(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         {"similarity": 0.95},
         {"similarity": 0.5},
@@ -249,10 +254,10 @@ def test_an_index_that_cannot_be_opened_names_the_argument(tmp_path: Path) -> No
     ],
     ids=str,
 )
-def test_an_index_on_a_path_judges_by_what_is_asked_later(
-    tmp_path: Path, asked: dict[str, Any]
+def test_a_reopened_index_judges_by_its_new_options(
+    tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """Over what is kept, by the plan's predicate; the earliest near one is named."""
+    """It compares stored prints by the new plan's predicate and names the earliest near one."""
     words = [f"word{number}" for number in range(200)]
     others = [f"other{number}" for number in range(45)]
     texts = [
@@ -261,7 +266,7 @@ def test_an_index_on_a_path_judges_by_what_is_asked_later(
     ]
     with Index(tmp_path / "a", similarity=1) as index:
         assert {answer.reason for answer in index.add_many(enumerate(texts[::2]))} == {"new"}
-    with Index(tmp_path / "a", **asked) as index:
+    with Index(tmp_path / "a", **options) as index:
         plan = index.plan
     with Index(tmp_path / "a") as index:
         assert index.plan == plan
@@ -274,10 +279,10 @@ def test_an_index_on_a_path_judges_by_what_is_asked_later(
         added = fingerprint(text)
         near = [
             name
-            for name, one in kept.items()
+            for name, known in kept.items()
             if Reach(plan).is_near(
                 ComparedText.of_number(int(added.hex, 16), added.features, added.sketch),
-                ComparedText.of_number(int(one.hex, 16), one.features, one.sketch),
+                ComparedText.of_number(int(known.hex, 16), known.features, known.sketch),
             )
         ]
         expected.append(("near", near[0]) if near else ("new", None))
@@ -287,7 +292,7 @@ def test_an_index_on_a_path_judges_by_what_is_asked_later(
 
 
 def test_a_whole_number_is_an_id() -> None:
-    """It is kept as its digits, and found by either; a truth value is none."""
+    """It is stored as its digits and found by either form; a boolean is not an id."""
     with Index() as index:
         answers = index.add_many([(7, LONG), (np.int64(8), LONG)])
 
@@ -299,14 +304,14 @@ def test_a_whole_number_is_an_id() -> None:
         assert index.remove(7) == 1
 
 
-def test_a_plan_is_made_of_its_name_as_a_recipe_is() -> None:
+def test_a_plan_can_be_made_from_its_name() -> None:
     assert Plan("bands") is PLANS["bands"]  # type: ignore[call-arg, arg-type]
     with pytest.raises(ConfigurationError, match="did you mean 'bands'"):
         Plan("bandz")  # type: ignore[call-arg, arg-type]
 
 
-def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
-    """Ids in their order, also opened again; what was removed may come again."""
+def test_an_index_lists_and_removes_ids(tmp_path: Path) -> None:
+    """Ids are listed in order, also after reopening; a removed page can be added again."""
     pages = [
         (f"page {number}", " ".join(f"word{number * 7 + place}" for place in range(40)))
         for number in range(0, 90, 9)
@@ -328,9 +333,9 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
         assert "page 9" not in index
         assert index.query(pages[1][1]) == []
         assert index.add("again", pages[1][1]).reason == "new"
-        asked = [text for _, text in pages] + [" ", fingerprint(pages[2][1])]
-        assert index.query_many(asked) == [index.query(one) for one in asked]
-        shown = [[match.id for match in found] for found in index.query_many(asked)[:3]]
+        contents = [text for _, text in pages] + [" ", fingerprint(pages[2][1])]
+        assert index.query_many(contents) == [index.query(content) for content in contents]
+        shown = [[match.id for match in found] for found in index.query_many(contents)[:3]]
         assert shown == [["page 0"], ["again"], ["page 18"]]
         assert index.query_many([]) == []
         with pytest.raises(InputError, match=r"^Row 1: A text or a Print is expected, and an int"):
@@ -338,37 +343,37 @@ def test_an_index_tells_what_it_keeps_and_lets_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_closed_index_says_so(tmp_path: Path, on_disk: bool) -> None:
-    """In one sentence, whatever it is asked; closing it again does nothing."""
+def test_a_closed_index_raises_an_error(tmp_path: Path, on_disk: bool) -> None:
+    """Every call raises the same error; closing the index again does nothing."""
     index = Index(tmp_path / "a" if on_disk else None)
     index.add("1", LONG)
     index.close()
     index.close()
 
-    asked: list[Callable[[], object]] = [
+    calls: list[Callable[[], object]] = [
         lambda: index.add("2", LONG),
         lambda: index.query(LONG),
         lambda: len(index),
     ]
-    for ask in [
-        *asked,
+    for call in [
+        *calls,
         lambda: "1" in index,
         lambda: list(index),
         lambda: index.remove("1"),
         lambda: index.plan,
     ]:
         with pytest.raises(StoreError, match=r"^This index is closed; open it again\.$"):
-            ask()
+            call()
     assert repr(index).endswith(", closed>")
 
 
-def test_a_print_keeps_its_value() -> None:
-    one = fingerprint("Grüße")
+def test_prints_of_equal_texts_are_equal() -> None:
+    made = fingerprint("Grüße")
 
-    assert one == fingerprint("GRÜSSE")
-    assert hash(one) == hash(fingerprint("Grüße"))
-    assert one == Print(one.recipe, one.hex, one.features, one.digest, sketch=one.sketch)
-    assert one.hex in repr(one)
+    assert made == fingerprint("GRÜSSE")
+    assert hash(made) == hash(fingerprint("Grüße"))
+    assert made == Print(made.recipe, made.hex, made.features, made.digest, sketch=made.sketch)
+    assert made.hex in repr(made)
     assert fingerprint(" ").is_empty
     assert Index().query(" ") == []
 
@@ -378,7 +383,7 @@ A_TEXT = "A text or a Print is expected, and "
 A_PAIR = "A pair of an id and a text or Print is expected"
 
 
-# Of each kind of sentence one; that every argument has one is tested below.
+# One example of each kind of error; the test below covers every argument.
 @pytest.mark.parametrize(
     ("use", "sentence"),
     [
@@ -403,7 +408,7 @@ A_PAIR = "A pair of an id and a text or Print is expected"
         (lambda index: index.add_many([(5.0, "b")]), f"Row 0: {AN_ID}a float was given"),
     ],
 )
-def test_what_is_no_document_is_a_sentence(use: Callable[[Index], object], sentence: str) -> None:
+def test_an_invalid_document_raises_an_error(use: Callable[[Index], object], sentence: str) -> None:
     index = Index()
     with pytest.raises(InputError, match=f"^{sentence}"):
         use(index)
@@ -453,11 +458,11 @@ ARGUMENTS |= {
 }
 ODD: list[object] = [None, 5, -1, "x", [], b"x", float("nan"), object(), np.int64(3)]
 ODD += [np.array(3), np.zeros((2, 2, 2))]
-ODD += [[one] for one in ODD] + [{"text": one} for one in ODD] + [{"text": [one]} for one in ODD]
+ODD += [[odd] for odd in ODD] + [{"text": odd} for odd in ODD] + [{"text": [odd]} for odd in ODD]
 
 
 @pytest.mark.parametrize("use", ARGUMENTS.values(), ids=ARGUMENTS)
-def test_an_argument_of_any_kind_is_taken_or_refused_in_a_sentence(
+def test_an_argument_of_any_kind_is_accepted_or_raises_an_error(
     use: Callable[[Any], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -467,13 +472,13 @@ def test_an_argument_of_any_kind_is_taken_or_refused_in_a_sentence(
             use(value)
         except StreamDedupError as error:
             ended |= {} if str(error).endswith(".") else {repr(value): str(error)}
-        except Exception as error:  # noqa: BLE001 - each is told at once
+        except Exception as error:  # noqa: BLE001 - all are reported at once
             ended[repr(value)] = repr(error)
 
     assert ended == {}
 
 
-def test_many_documents_are_added_or_none(tmp_path: Path) -> None:
+def test_add_many_adds_all_documents_or_none(tmp_path: Path) -> None:
     """A bad row, however late, is named and leaves the index as it was."""
     rows: list[tuple[str, object]] = [(page.id, page.text) for page in mini_crawl(5, 3000)]
     bad = [*rows[:2500], ("bad", None), *rows[2500:]]
@@ -505,7 +510,7 @@ def test_columns_are_added_as_rows_are(method: str) -> None:
         Column(method, ["1", "2"]), Column(method, ["some words", "some words"])
     )
 
-    assert [one.reason for one in found] == ["too-short", "exact"]
+    assert [answer.reason for answer in found] == ["too-short", "exact"]
     with pytest.raises(InputError, match="Row 1: A text or a Print is expected, and None"):
         index.add_columns(Column(method, ["3", "4"]), Column(method, ["new words", None]))
     with pytest.raises(InputError, match="different lengths: 1 ids and 2 contents"):
@@ -516,7 +521,7 @@ def test_columns_are_added_as_rows_are(method: str) -> None:
 
 
 def test_a_page_has_the_text_that_is_judged(tmp_path: Path) -> None:
-    """Of bytes in the encoding that the server names; also in a forked process."""
+    """Bytes are decoded by the encoding that the server names; it also works after a fork."""
     menu = "".join(f"<li><a href='/{n}'>Größe {n}</a></li>" for n in range(40))
     page = f"<body><nav><ul>{menu}</ul></nav><article><p>{LONG} größer</p></article></body>"
     (tmp_path / "a.html").write_text(page)
@@ -534,7 +539,7 @@ def test_a_page_has_the_text_that_is_judged(tmp_path: Path) -> None:
         dedup([page])
 
 
-def test_help_is_of_the_function() -> None:
+def test_public_names_do_not_collide_with_modules() -> None:
     assert inspect.isfunction(stream_dedup.fingerprint)
     folder = Path(stream_dedup.__file__).parent
     assert not [
@@ -545,7 +550,7 @@ def test_help_is_of_the_function() -> None:
 
 
 def test_a_copy_that_is_fetched_again_is_a_copy_again() -> None:
-    """Only kept pages have a last text: the how-to on host signals says so."""
+    """Only kept pages can be `unchanged`, as the how-to on host signals documents."""
     page = " ".join(f"word{number}" for number in range(100))
     index = Index()
     index.add("https://a.example/1", page)
@@ -567,7 +572,7 @@ def test_a_match_has_the_similarity_of_the_answer() -> None:
     assert match.similarity == index.add("b", other).similarity == round(match.similarity, 2)
 
 
-def test_a_table_and_a_missing_page_are_sentences() -> None:
+def test_a_table_and_a_missing_page_raise_errors() -> None:
     with pytest.raises(InputError, match=r"^A page must be a text or bytes, and None was given"):
         page_text(None)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"a Table was given; pass its columns to add_columns\."):

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept: safe places only, and never stale ones."""
+"""Compiled kernels are stored only in safe places and are never used when stale."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ SOURCE = Path(stream_dedup.__file__).parent / "fingerprinting" / "prints.py"
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Each test asks anew, with a home and a temporary directory of its own."""
+def _use_new_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Run each test with empty caches and with a new home and temporary directory."""
     for name in ("STREAM_DEDUP_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    _forget()
+    _clear_caches()
     yield
-    _forget()
+    _clear_caches()
 
 
-def _forget() -> None:
-    for one in (
+def _clear_caches() -> None:
+    for function in (
         compiled.cache_directory,
         compiled.readable_directories,
         compiled._sources_digest,
         compiled._imported,
     ):
-        one.cache_clear()
+        function.cache_clear()
 
 
 FALLBACK = f"stream-dedup-kernels-{os.getuid()}"
@@ -72,7 +72,7 @@ def test_kernels_are_kept_in_a_place_that_nobody_else_writes_to(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Cache files are pickles, so a place open to others is passed over; without one: no cache."""
+    """Cache files are pickles, so a place that others can write to is not used."""
     kernels = tmp_path / place / "kernels"
     if place.startswith("named"):
         monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", str(kernels.parent))
@@ -96,7 +96,7 @@ def test_kernels_are_kept_in_a_place_that_nobody_else_writes_to(
 def test_changed_sources_get_another_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of any module that the kernel's own imports, also by way of others."""
+    """A change of any module that the kernel's module imports counts, also indirectly."""
     package = tmp_path / "stream_dedup"
     shutil.copytree(
         Path(stream_dedup.__file__).parent,
@@ -106,7 +106,7 @@ def test_changed_sources_get_another_directory(
     monkeypatch.setattr(compiled, "_PACKAGE", package)
 
     def digest() -> str:
-        _forget()
+        _clear_caches()
         return compiled._sources_digest(package / "fingerprinting" / "prints.py")
 
     before = digest()
@@ -120,8 +120,8 @@ def test_changed_sources_get_another_directory(
     assert changed == imported | {"recipe": False, "normalise": False}
 
 
-# Makes a fingerprint as a role does, or only a hash, which is compiled sooner; and tells what
-# became of the kernels.
+# Compute a fingerprint as a role does, or only a hash, which compiles faster; print how many
+# kernels were loaded and compiled.
 _CHILD = """
 import json, logging, pathlib, sys, tempfile
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
@@ -152,9 +152,9 @@ def run(
     kept = {
         name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}
     }
-    around = {**kept, "XDG_CACHE_HOME": str(nowhere), **environment}
+    variables = {**kept, "XDG_CACHE_HOME": str(nowhere), **environment}
     line = [sys.executable, "-c", _CHILD, shipped, nowhere, what]
-    done = programs.run(line, seconds=900, env=around, cwd=Path(__file__).parents[1])
+    done = programs.run(line, seconds=900, env=variables, cwd=Path(__file__).parents[1])
     result: dict[str, object] = json.loads(done.stdout)
     return result, done.stderr
 
@@ -168,7 +168,7 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def precompiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ahead")
     line = [sys.executable, "-m", "stream_dedup", "compile", "--to", folder, "--json"]
     done = programs.run(line, seconds=900)
@@ -182,8 +182,8 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.thorough
-def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
-    """A kernel is compiled for the process alone, which is said once."""
+def test_kernels_work_where_nothing_can_be_stored(nowhere: Path) -> None:
+    """A kernel is compiled for this process only, with one warning."""
     result, log = run("hash", nowhere)
 
     assert result == {"made": HASH, "loaded": 0, "compiled": 1}
@@ -195,31 +195,31 @@ def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("place", ["STREAM_DEDUP_CACHE_DIR", "shipped"])
-def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, nowhere: Path) -> None:
+def test_kernels_made_ahead_are_used_in_place(place: str, precompiled: Path, nowhere: Path) -> None:
     """On a read-only root, without a home, no preset compiles or writes anything."""
     made = Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"])
-    files = sorted(ahead.rglob("*"))
+    files = sorted(precompiled.rglob("*"))
     for file in files:
         file.chmod(0o555 if file.is_dir() else 0o444)
     is_shipped = place == "shipped"
-    around = {} if is_shipped else {place: str(ahead)}
-    result, log = run("print", nowhere, ahead / "kernels" if is_shipped else "", **around)
+    variables = {} if is_shipped else {place: str(precompiled)}
+    result, log = run("print", nowhere, precompiled / "kernels" if is_shipped else "", **variables)
 
     assert result["made"] == format_prints(made.prints, 128)[0].decode()
     assert result["loaded"]
     assert result["compiled"] == 0
     assert "compiled" not in log
-    assert sorted(ahead.rglob("*")) == files
+    assert sorted(precompiled.rglob("*")) == files
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("what", ["other sources", "damaged", "open to others"])
 def test_kernels_that_do_not_fit_are_not_used(
-    what: str, ahead: Path, nowhere: Path, tmp_path: Path
+    what: str, precompiled: Path, nowhere: Path, tmp_path: Path
 ) -> None:
-    """They are compiled in memory instead, which is said once."""
+    """They are compiled in memory instead, with one warning."""
     shipped = tmp_path / "shipped"
-    shutil.copytree(ahead / "kernels", shipped)
+    shutil.copytree(precompiled / "kernels", shipped)
     for folder in [shipped, *shipped.iterdir()]:
         folder.chmod(0o777 if what == "open to others" else 0o755)
     for folder in list(shipped.iterdir()):
@@ -238,7 +238,7 @@ def test_kernels_that_do_not_fit_are_not_used(
 
 @pytest.mark.thorough
 def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) -> None:
-    """The first start says what it compiles and where it keeps it; the second only loads."""
+    """The first start logs what it compiles and where it stores it; the second only loads."""
     first, log = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
     second, quiet = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
 
@@ -255,9 +255,9 @@ def test_the_command_names_a_folder_that_cannot_be_written_to(nowhere: Path) -> 
     assert "The kernels cannot be stored in" in done.stderr
 
 
-def _first_of(pair: tuple[np.ndarray, np.ndarray], row: int) -> int:
-    one, other = pair
-    found: int = one[row] + other[row]
+def _add_row(pair: tuple[np.ndarray, np.ndarray], row: int) -> int:
+    left, right = pair
+    found: int = left[row] + right[row]
     return found
 
 
@@ -274,8 +274,8 @@ def _unkept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_kernels_that_make_arrays_count_references(
     make: Callable[[Any], Any], counts: bool
 ) -> None:
-    """Counting who uses an array takes longer than most of what is done with it."""
-    inner = make(_first_of)
+    """Counting references to an array takes longer than most uses of it."""
+    inner = make(_add_row)
 
     def total(pair: tuple[np.ndarray, np.ndarray]) -> int:
         found = 0
@@ -293,7 +293,7 @@ def test_only_kernels_that_make_arrays_count_references(
 
 @pytest.mark.usefixtures("_unkept")
 def test_a_kernel_that_makes_an_array_is_refused() -> None:
-    """It would need the counting; whoever writes one is told when it is first called."""
+    """It would need reference counting, so its first call raises an error."""
 
     def make(size: int) -> int:
         return len(np.empty(size, np.int64))
@@ -303,38 +303,38 @@ def test_a_kernel_that_makes_an_array_is_refused() -> None:
         compiled.kernel(make)(3)
 
 
-def test_a_program_without_a_log_hears_of_the_first_call(
+def test_compiling_is_printed_if_a_program_has_no_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """On standard error; a role has a log, and it is no warning there."""
-    say = compiled._log_compiling.__wrapped__
+    """It is printed on standard error; with a log it is one message of level INFO."""
+    log_compiling = compiled._log_compiling.__wrapped__
     alone = logging.Logger("alone")  # noqa: LOG001 - without the handlers of pytest
     monkeypatch.setattr(compiled, "_logger", alone)
-    say(False, tmp_path)
-    heard = capsys.readouterr().err
+    log_compiling(False, tmp_path)
+    printed = capsys.readouterr().err
     lines: list[logging.LogRecord] = []
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", lines.append)
     alone.addHandler(handler)
-    say(False, tmp_path)
+    log_compiling(False, tmp_path)
 
-    assert heard.count("Kernels are compiled now, once, which takes up to a minute of CPU") == 1
-    assert str(tmp_path) in heard
-    assert str(compiled.SHIPPED) not in heard
-    assert [one.levelname for one in lines] == ["INFO"]
+    assert printed.count("Kernels are compiled now, once, which takes up to a minute of CPU") == 1
+    assert str(tmp_path) in printed
+    assert str(compiled.SHIPPED) not in printed
+    assert [line.levelname for line in lines] == ["INFO"]
     assert capsys.readouterr().err == ""
 
 
 @pytest.fixture
-def handled_as_usual() -> Iterator[None]:
+def default_interrupts() -> Iterator[None]:
     """Handle SIGINT as a program does; a process of pytest-xdist ignores it."""
     known = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, known)
 
 
-def test_an_interrupt_waits_for_a_kernel(handled_as_usual: None) -> None:
-    """Raised inside one it would crash the process; in other threads there is none to wait for."""
+def test_an_interrupt_waits_for_a_kernel(default_interrupts: None) -> None:
+    """An exception inside a kernel would crash the process; other threads get no interrupts."""
     ran = []
 
     def kernel() -> None:

@@ -1,4 +1,4 @@
-"""The consumer of docs/how-to/copies.md keeps what headers say, in any order of partitions."""
+"""The consumer of docs/how-to/copies.md stores the headers' values, in any partition order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH = Path(__file__).parent.parent / "examples" / "copies.py"
 Headers = list[tuple[str, bytes]]
 
 
-def example() -> Any:
+def load_example() -> Any:
     spec = importlib.util.spec_from_file_location("copies_example", PATH)
     assert spec is not None
     assert spec.loader is not None
@@ -24,7 +24,7 @@ def example() -> Any:
     return module
 
 
-def judged(chance: random.Random, documents: int) -> list[tuple[bytes, Headers]]:
+def random_duplicates(chance: random.Random, documents: int) -> list[tuple[bytes, Headers]]:
     """Return duplicates of a few kept documents as a log judges them, in its order."""
     copies = dict.fromkeys(range(4), 0)
     found = []
@@ -46,12 +46,12 @@ def judged(chance: random.Random, documents: int) -> list[tuple[bytes, Headers]]
 
 
 @pytest.mark.parametrize("salt", range(5))
-def test_the_table_is_what_the_log_says(salt: int) -> None:
-    """The partitions are read one behind another, and some records twice."""
+def test_the_table_equals_the_log(salt: int) -> None:
+    """The partitions are read one after another, and some records twice."""
     seed = int(os.environ.get("SEED", "0")) + salt
     print("seed", seed)
     chance = random.Random(seed)
-    log = judged(chance, 60)
+    log = random_duplicates(chance, 60)
     expected: dict[str, tuple[int, str | None]] = {}
     for key, headers in log:
         known = dict(headers)
@@ -61,7 +61,7 @@ def test_the_table_is_what_the_log_says(salt: int) -> None:
     parts: list[list[tuple[bytes, Headers]]] = [[], [], []]
     for message in log:
         parts[chance.randrange(3)].append(message)
-    module, table = example(), sqlite3.connect(":memory:")
+    module, table = load_example(), sqlite3.connect(":memory:")
     table.executescript(module.SCHEMA)
     for part in chance.sample(parts, 3):
         for key, headers in [*part, *part[-5:]]:

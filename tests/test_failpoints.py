@@ -13,51 +13,51 @@ from stream_dedup.domain.failpoints import Failpoints
 
 
 @pytest.fixture
-def struck(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def sent_signals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     signals: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
     return signals
 
 
-def test_only_the_step_and_count_that_were_named(
-    struck: list[int], capsys: pytest.CaptureFixture[str]
+def test_only_the_named_step_and_count_kill_the_process(
+    sent_signals: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once, the third time with two batches in flight; other steps do not count."""
+    """The process is killed once, at the third hit with two batches in flight."""
     points = Failpoints("worker.flushed:3")
     for in_flight in (1, 2, 1, lambda: 2):
         points.hit("worker.flushed", in_flight)
         points.hit("worker.begin", 9)
-    assert struck == []
+    assert sent_signals == []
     points.hit("worker.flushed", 4)
     points.hit("worker.flushed", 4)
 
-    assert struck == [signal.SIGKILL]
+    assert sent_signals == [signal.SIGKILL]
     assert "worker.flushed reached with 4 batches in flight: killing" in capsys.readouterr().err
 
 
-def test_a_step_may_stop_instead(struck: list[int]) -> None:
+def test_a_step_may_stop_instead(sent_signals: list[int]) -> None:
     """`:stop` sends SIGSTOP, and a lower number of batches in flight may be asked for."""
     Failpoints("index.after-write:1:0:stop").hit("index.after-write", 0)
 
-    assert struck == [signal.SIGSTOP]
+    assert sent_signals == [signal.SIGSTOP]
 
 
 def test_within_a_step_the_kill_comes_a_moment_later(
-    struck: list[int], monkeypatch: pytest.MonkeyPatch
+    sent_signals: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
 
     class Timer:
         def __init__(self, seconds: float, function: object, arguments: tuple[int, int]) -> None:
             waits.append(seconds)
-            struck.append(-arguments[1])
+            sent_signals.append(-arguments[1])
 
         def start(self) -> None: ...
 
     monkeypatch.setattr(failpoints.threading, "Timer", Timer)
     Failpoints("index.in-flush:1").hit("index.in-flush", 2)
 
-    assert (struck, len(waits)) == ([-signal.SIGKILL], 1)
+    assert (sent_signals, len(waits)) == ([-signal.SIGKILL], 1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The recipes: their code is run or parsed, and fits the settings that stand beside it."""
+"""The how-to pages: their code runs or parses, and fits the settings of the same page."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_every_block_can_be_read(page: str) -> None:
     assert page not in CRAWLERS or settings(page)
 
 
-def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
-    """Names, options and the number of arguments; none is run."""
+def test_every_command_of_a_page_can_be_parsed() -> None:
+    """Names, options and the number of arguments are valid; no command is run."""
     pages = [
         ROOT / "README.md",
         *(path for name in ("docs", "deploy", "topics") for path in (ROOT / name).rglob("*.md")),
     ]
-    told = 0
+    checked = 0
     for page in pages:
         for block in re.findall(
             r"```console\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL
@@ -73,12 +73,12 @@ def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
                 ours = re.search(r"(?:^\$ |-- )stream-dedup (.*?)(?: [|&>].*)?$", line)
                 if ours is not None:
                     print(f"{page.relative_to(ROOT)}: {line}")
-                    _understand(program(), shlex.split(ours[1]))
-                    told += 1
-    assert told > 100
+                    _parse(program(), shlex.split(ours[1]))
+                    checked += 1
+    assert checked > 100
 
 
-def _understand(found: Any, words: list[str]) -> None:
+def _parse(found: Any, words: list[str]) -> None:
     """Parse what follows `stream-dedup`, down to the last argument."""
     context = found.make_context("stream-dedup", list(words))
     while hasattr(found, "commands"):
@@ -89,7 +89,7 @@ def _understand(found: Any, words: list[str]) -> None:
             context = found.make_context(name, rest, parent=context)
 
 
-def test_every_command_named_in_a_symptom_s_row_exists() -> None:
+def test_every_command_of_the_troubleshooting_page_exists() -> None:
     page = (FOLDER / "troubleshooting.md").read_text(encoding="utf-8")
     named = re.findall(r"`stream-dedup ([^`]+)`", page)
 
@@ -156,13 +156,13 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
     )
     assert stats == {"documents/written": 1, "documents/failed": 1}
     assert "https://a.example/ü was not written: too large" in caplog.text
-    shown = [one.input_preset for one in settings("scrapy")]
+    shown = [loaded.input_preset for loaded in settings("scrapy")]
     assert shown == ["raw", "scrapy-cluster", "scrapy-cluster"]
 
 
-def test_a_page_in_avro_is_read_as_the_registry_s_recipe_says() -> None:
+def test_an_avro_page_is_read_as_the_how_to_documents() -> None:
     (schema,) = (json.loads(block) for block in blocks("registry", "json"))
-    (asked,) = settings("registry")
+    (loaded,) = settings("registry")
     page = {
         "url": "u",
         "page": {"body": "one text"},
@@ -174,7 +174,7 @@ def test_a_page_in_avro_is_read_as_the_registry_s_recipe_says() -> None:
     fastavro.schemaless_writer(raw, fastavro.parse_schema(schema), page)
     with registry_server.serving() as registry:
         registry.has(7, schema)
-        by = Decoder(asked.model_copy(update={"registry_url": registry.url}))
+        decoder = Decoder(loaded.model_copy(update={"registry_url": registry.url}))
 
-        found = by.decode(registry_server.message(raw.getvalue()))
+        found = decoder.decode(registry_server.message(raw.getvalue()))
         assert found == DecodedDocument("one text", b"u", 1_700_000_000_123, scope_number("de"))

@@ -19,7 +19,7 @@ PACKAGE = Path(stream_dedup.__file__).parent
 # each other.
 CORE = ("domain", "kernels", "fingerprinting", "settings", "log", "inputs", "kafka", "index")
 CORE += ("preflight", "serving", "orders", "audit", "files", "worker", "indexer")
-# What is derived from public headers and topics: the core imports none of it.
+# Packages that read only public headers and topics: the core imports none of them.
 DERIVED = ("insights", "console", "search")
 LAYERS = (*CORE, *DERIVED, "broker", "loading", "demo", "cli")
 
@@ -60,7 +60,7 @@ ONLY = {
 ORDERS = ("forget", "release", "rewind", "seed")
 PAGES = ("values", "recent_decisions", "pictures", "rendering", "access", "sources", "pages")
 PAGES += ("source_calls", "app")
-# What the layers alone would allow: a file, or all files of a package, and what it may not import.
+# More than the layers forbid: a file or a package, and the packages that it must not import.
 APART = {
     # A second implementation of the rules, or it proves nothing.
     "audit/": ("index", "fingerprinting", "settings", "kafka"),
@@ -68,7 +68,7 @@ APART = {
     "worker/flow.py": ("kafka", "settings", "serving"),
     "files/": ("kafka", "serving"),  # the core for programs of their own
     **{f"orders/{name}.py": ("kafka", "settings") for name in ORDERS},
-    # The truth about the crawl is not that of the filter.
+    # The truth about the crawl must not depend on the filter.
     "demo/crawl.py": ("fingerprinting", "index"),
     "demo/score.py": ("fingerprinting", "index"),
     **{f"console/{name}.py": ("kafka", "settings", "serving", "index", "log") for name in PAGES},
@@ -82,7 +82,7 @@ APART = {
 USES_THE_INDEX = ("audit/replay.py", "audit/live.py")
 
 
-def imports(path: Path) -> set[str]:
+def find_imports(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -104,16 +104,18 @@ def nodes(*kinds: type[ast.AST]) -> Iterator[tuple[str, Any]]:
 
 @cache  # not at import: every process of a run imports this file, and one or two run its tests
 def imports_of_files() -> dict[str, set[str]]:
-    return {path.relative_to(PACKAGE).as_posix(): imports(path) for path in PACKAGE.rglob("*.py")}
+    return {
+        path.relative_to(PACKAGE).as_posix(): find_imports(path) for path in PACKAGE.rglob("*.py")
+    }
 
 
 @pytest.mark.parametrize("library", sorted(ONLY))
-def test_one_package_imports_a_library(library: str) -> None:
+def test_only_the_named_files_import_a_library(library: str) -> None:
     files = imports_of_files().items()
     users = {
         name
         for name, found in files
-        if any(one == library or one.startswith(library + ".") for one in found)
+        if any(imported == library or imported.startswith(library + ".") for imported in found)
     }
 
     assert {name for name in users if not name.startswith(tuple(ONLY[library]))} == set()
@@ -124,8 +126,10 @@ def test_one_package_imports_a_library(library: str) -> None:
     [("", LAYERS, package) for package in LAYERS]
     + [("index/", PACKAGES_OF_THE_INDEX, package) for package in PACKAGES_OF_THE_INDEX],
 )
-def test_imports_fall(front: str, layers: Sequence[str], package: str) -> None:
-    """A package imports itself and those before it, and nothing that puts them together."""
+def test_a_package_imports_only_lower_layers(
+    front: str, layers: Sequence[str], package: str
+) -> None:
+    """A package imports only itself and packages of lower layers."""
     prefix = f"stream_dedup/{front}".replace("/", ".")
     files = {
         name: found
@@ -135,14 +139,21 @@ def test_imports_fall(front: str, layers: Sequence[str], package: str) -> None:
     assert files, f"there is no package {front}{package}"
 
     allowed = layers[: layers.index(package) + 1]
-    ours = [(name, one) for name, found in files.items() for one in found if one.startswith(prefix)]
+    ours = [
+        (name, imported)
+        for name, found in files.items()
+        for imported in found
+        if imported.startswith(prefix)
+    ]
     assert [
-        (name, one) for name, one in ours if one.removeprefix(prefix).split(".")[0] not in allowed
+        (name, imported)
+        for name, imported in ours
+        if imported.removeprefix(prefix).split(".")[0] not in allowed
     ] == []
 
 
-def test_a_class_has_a_name_of_its_own() -> None:
-    """A name that occurs twice says nothing of which one is meant."""
+def test_class_names_are_unique() -> None:
+    """Two classes of one name are easily confused."""
     names = Counter(node.name for _, node in nodes(ast.ClassDef))
 
     assert [name for name, count in names.items() if count > 1] == []
@@ -175,8 +186,8 @@ def test_every_file_is_in_a_package() -> None:
 
 
 @pytest.mark.parametrize("place", sorted(APART))
-def test_what_is_apart_stays_apart(place: str) -> None:
-    """Pure files know no Kafka, stores or settings; the checker not what it checks."""
+def test_a_file_does_not_import_forbidden_packages(place: str) -> None:
+    """Pure files import no Kafka, stores or settings; the checker does not import the index."""
     imported = imports_of_files()
     files = [name for name in imported if name.startswith(place) and name not in USES_THE_INDEX]
     assert files, f"there is no {place}"
@@ -184,11 +195,15 @@ def test_what_is_apart_stays_apart(place: str) -> None:
     for name in files:
         for closed in APART[place]:
             full = f"stream_dedup.{closed}"
-            bad = {one for one in imported[name] if one == full or one.startswith(full + ".")}
+            bad = {
+                module
+                for module in imported[name]
+                if module == full or module.startswith(full + ".")
+            }
             assert bad == set(), f"{name} must not import {full}"
 
 
-def test_lines_are_as_long_as_the_formatter_makes_them() -> None:
+def test_few_lines_are_excluded_from_formatting() -> None:
     """Only tables are kept from the formatter, in at most twenty places."""
     mark = "# fmt: " + "skip"
     files = [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
@@ -197,11 +212,11 @@ def test_lines_are_as_long_as_the_formatter_makes_them() -> None:
 
 
 def test_no_kernel_takes_more_than_twelve_parameters() -> None:
-    """What belongs together is a named tuple: of twenty arrays in a row, two are soon exchanged."""
+    """Arrays that belong together are a named tuple; long argument lists are easily mixed up."""
     counts = {
         f"{name}: {node.name}": len(node.args.args)
         for name, node in nodes(ast.FunctionDef)
-        if {getattr(one, "id", "") for one in node.decorator_list}
+        if {getattr(decorator, "id", "") for decorator in node.decorator_list}
         & {"kernel", "allocating_kernel", "inlined"}
     }
     assert len(counts) > 50
@@ -209,25 +224,25 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
     assert {name: count for name, count in counts.items() if count > 12} == {}
 
 
-# Nothing here unpickles what came from outside: whoever could write to a topic or a volume could
-# otherwise run code. numba's machine code is kept as pickles; that module loads them from folders
+# No module unpickles data from outside: otherwise anyone who can write to a topic or a volume
+# could run code. numba's machine code is kept as pickles; that module loads them from folders
 # of this user's own only (tests/test_compiled.py).
 NO_PICKLES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "kernels" / "compiled.py"})
 CODECS_THAT_RUN_CODE = {"pickle", "cPickle", "_pickle", "cloudpickle", "jsonpickle"}
 CODECS_THAT_RUN_CODE |= {"shelve", "marshal", "joblib", "dill"}
 
 
-def pickles(path: Path) -> set[str]:
+def find_pickles(path: Path) -> set[str]:
     """Return the codecs that run code which a file imports, and `allow_pickle` if not False."""
     found = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     calls = [node for node in found if isinstance(node, ast.Call)]
     given = [word.value for call in calls for word in call.keywords if word.arg == "allow_pickle"]
     allowing = {"allow_pickle" for value in given if ast.unparse(value) != "False"}
-    return {name.partition(".")[0] for name in imports(path)} & CODECS_THAT_RUN_CODE | allowing
+    return {name.partition(".")[0] for name in find_imports(path)} & CODECS_THAT_RUN_CODE | allowing
 
 
 def test_no_module_unpickles(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import numpy, marshal\nnumpy.load('x', allow_pickle=True)\n")
 
-    assert pickles(tmp_path / "bad.py") == {"marshal", "allow_pickle"}
-    assert {path.name: found for path in NO_PICKLES if (found := pickles(path))} == {}
+    assert find_pickles(tmp_path / "bad.py") == {"marshal", "allow_pickle"}
+    assert {path.name: found for path in NO_PICKLES if (found := find_pickles(path))} == {}

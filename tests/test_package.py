@@ -74,14 +74,14 @@ def clean_python(wheel: Path, folder: Path) -> Path:
     return found
 
 
-def run(python: Path, folder: Path, *arguments: str, **around: str) -> str:
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | around
+def run(python: Path, folder: Path, *arguments: str, **variables: str) -> str:
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | variables
     line = [python, "-I", *arguments]
     return programs.run(line, seconds=300, cwd=folder, env=environment).stdout
 
 
 def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
-    """All that is tracked is there but what only this repository's CI needs."""
+    """The sdist contains tracked files, except those that only this repository's CI needs."""
     for name in (
         "tests/conftest.py",
         "tests/golden/fingerprints.json",
@@ -103,13 +103,13 @@ def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
     assert not (sdist / ".venv").exists()
 
 
-def test_what_is_installed_has_the_name_that_is_told() -> None:
-    """Pages say what pip finds: the distribution's name, not the command's."""
+def test_pages_name_the_installed_distribution() -> None:
+    """Install commands use the distribution's name, not the command's."""
     name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"]
     files = [*ROOT.glob("*.md")]
-    for room in ("stream_dedup", "docs", "examples", "deploy"):
-        files += (ROOT / room).rglob("*")
-    told = {
+    for folder in ("stream_dedup", "docs", "examples", "deploy"):
+        files += (ROOT / folder).rglob("*")
+    named = {
         (path.name, found)
         for path in files
         if path.suffix in {".py", ".md", ".ipynb", ".toml"}
@@ -118,11 +118,11 @@ def test_what_is_installed_has_the_name_that_is_told() -> None:
             path.read_text(encoding="utf-8"),
         )
     }
-    assert len(told) > 5
-    assert {found for _, pair in told for found in pair if found} == {name, extras._DISTRIBUTION}
+    assert len(named) > 5
+    assert {found for _, pair in named for found in pair if found} == {name, extras._DISTRIBUTION}
 
 
-def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_package(wheel: Path) -> None:
     """Types, data and topics are in it; tests, and machine code of this machine, are not."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -149,20 +149,20 @@ def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_examples_run_where_it_is_installed(python: Path, tmp_path: Path) -> None:
-    """The public API's examples, by the package in the clean environment and no other."""
+def test_the_examples_run_in_a_clean_environment(python: Path, tmp_path: Path) -> None:
+    """The API's examples use the package in the clean environment and no other."""
     shutil.copy(ROOT / "tests" / "examples.py", tmp_path)
     shutil.copy(ROOT / "docs" / "reference" / "api.md", tmp_path)
 
     home = run(python, tmp_path, "-c", "import stream_dedup; print(stream_dedup.__file__)").strip()
-    said = run(python, tmp_path, "examples.py", "api.md")
+    output = run(python, tmp_path, "examples.py", "api.md")
 
     assert Path(home).is_relative_to(python.parent.parent)
-    assert "examples" in said
+    assert "examples" in output
 
 
 @pytest.mark.thorough
-def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
+def test_the_command_runs_in_a_clean_environment(python: Path, tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "pages.jsonl", tmp_path)
     program = str(python.with_name("stream-dedup"))
 
@@ -173,11 +173,11 @@ def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) ->
     ]
 
     assert versions[0] == f"stream-dedup {__version__}"
-    assert sum(one["verdict"] == "duplicate" for one in judged) == 7
+    assert sum(row["verdict"] == "duplicate" for row in judged) == 7
 
 
 @pytest.mark.thorough
-def test_types_are_seen_from_outside(tmp_path: Path) -> None:
+def test_users_get_the_types_of_the_package(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "from stream_dedup import Index, Print, Recipe, fingerprint\n"
@@ -203,20 +203,22 @@ def test_types_are_seen_from_outside(tmp_path: Path) -> None:
 
 def metadata_of(wheel: Path) -> email.message.Message:
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+        (name,) = (
+            member for member in archive.namelist() if member.endswith(".dist-info/METADATA")
+        )
         return email.message_from_bytes(archive.read(name))
 
 
-def test_the_index_of_packages_shows_whole_addresses(
+def test_package_metadata_has_absolute_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a forge builds it, links and pictures lead to the files of the version's tag."""
+    """If GitHub builds it, links and pictures lead to the files of the version's tag."""
     monkeypatch.setenv("GITHUB_SERVER_URL", "https://forge.example")
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
     found = metadata_of(build(ROOT, tmp_path, "wheel"))
     tag = f"https://forge.example/o/r/%s/v{__version__}/"
 
-    urls = dict(one.split(", ", 1) for one in found.get_all("Project-URL", []))
+    urls = dict(line.split(", ", 1) for line in found.get_all("Project-URL", []))
     assert set(urls) == {"Homepage", "Source", "Documentation", "Changelog", "Issues"}
     assert urls["Changelog"] == tag % "blob" + "CHANGELOG.md"
     description = str(found.get_payload())

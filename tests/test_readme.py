@@ -1,4 +1,4 @@
-"""The README's commands are run as they stand there, and show what it says they show."""
+"""The README's commands run as written, and print the output that it shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-# What a command that stays in the background says when the next one may come.
+# The output of a background command after which the next command can run.
 READY = {
     "stream-dedup broker": "The broker runs until",
     "stream-dedup run all": "partitions assigned",
@@ -42,22 +42,21 @@ def without_trailing_space(shown: str) -> str:
 
 
 def test_the_readme_names_both_commands_first() -> None:
-    """A test of its own runs them on a fresh machine."""
+    """Another test runs them on a fresh machine."""
     assert commands()[:2] == ["make demo", "make test"]
 
 
 @pytest.mark.thorough
 @pytest.mark.broker
-def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
-    """Every command after those two, one after another, in one shell, each ending well."""
+def test_the_commands_run_one_after_another(tmp_path: Path) -> None:
+    """Every command after those two exits with 0, one after another in one shell."""
     first = free_ports(5)[0]
     ports = {
         "9092": first,
         "8080": first + 1,
         "8081": first + 2,
-    }  # `run all` gives its roles those after it
-    # Only what a test must not touch differs from what the reader types: ports, and where state is
-    # kept.
+    }  # `run all` gives its roles the ports after it
+    # Only ports and the state folder differ from what the reader types.
     environment = child_environment({}) | {
         "STREAM_DEDUP_HTTP_PORT": str(ports["8080"]),
         "STREAM_DEDUP_STATE_DIR": str(tmp_path / "state"),
@@ -73,17 +72,17 @@ def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     try:
         for number, command in enumerate(commands()[2:]):
             typed = command
-            for port, own in ports.items():
-                typed = typed.replace(port, str(own))
+            for port, free_port in ports.items():
+                typed = typed.replace(port, str(free_port))
             log, ended = tmp_path / f"{number}.log", tmp_path / f"{number}.ended"
-            background = typed.endswith(" &")
-            if background:
+            is_background = typed.endswith(" &")
+            if is_background:
                 line = f"{typed.removesuffix(' &')} > {log} 2>&1 &\n"
             else:
                 line = f"{typed} > {log} 2>&1; echo $? > {ended}.new; mv {ended}.new {ended}\n"
             shell.stdin.write(line)
             shell.stdin.flush()
-            if background:
+            if is_background:
                 ready = next(text for start, text in READY.items() if command.startswith(start))
                 wait_until(
                     lambda log=log, ready=ready: log.exists() and ready in log.read_text(),
@@ -117,7 +116,7 @@ JAVA = ("java", "keytool", "mvn", "jgo", "uv")
 
 
 def tools_without_java(folder: Path) -> Path:
-    """Return a folder that holds everything on PATH but Java and what could bring it."""
+    """Return a folder with all tools on PATH except Java and those that can install it."""
     folder.mkdir()
     for directory in os.environ["PATH"].split(os.pathsep):
         for tool in Path(directory).glob("*"):

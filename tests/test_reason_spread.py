@@ -1,7 +1,7 @@
-"""How many files of the product mention one reason: what another one would touch.
+"""Count the files that mention a reason, as many as a new reason would change.
 
 A reason is mentioned as `Reason.NAME`, as a string that is its label, or by its label in backquotes
-or as a class of a style sheet. Recipes, which know no verdict, have steps of the same names.
+or as a class of a style sheet. Recipes have steps of the same names, which do not count.
 """
 
 from __future__ import annotations

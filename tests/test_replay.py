@@ -1,4 +1,4 @@
-"""A recorded log judged again, under its own plan and others; logs of every format version."""
+"""Judge recorded logs again, under their plan and others; logs of every format version."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ GOLDEN = sorted((Path(__file__).parent / "golden" / "formats").glob("*/log*.json
 PRINT = 0x0123456789ABCDEF_FEDCBA9876543210
 
 
-def difference(log: list[bytes | None], *texts: str, step_ms: int = 0) -> Difference:
+def find_difference(log: list[bytes | None], *texts: str, step_ms: int = 0) -> Difference:
     found = Difference(3)
     group = [(offset, APPEND_MS + step_ms * offset, raw) for offset, raw in enumerate(log)]
-    own, other = LogIndex(MemoryStore()), LogIndex(MemoryStore())
-    compare([group[:2], group[2:]], own, other, Alternative.parse(texts), found)
+    recorded, other = LogIndex(MemoryStore()), LogIndex(MemoryStore())
+    compare([group[:2], group[2:]], recorded, other, Alternative.parse(texts), found)
     return found
 
 
@@ -38,7 +38,7 @@ def test_another_plan_shows_what_would_change() -> None:
     ]
     log: list[bytes | None] = [declare(PLANS["blocks"]), batch(docs), batch(docs[1:])]
 
-    found = difference(log, "plan=classic")
+    found = find_difference(log, "plan=classic")
 
     assert (found.documents, dict(found.kinds)) == (3, {"duplicate to unique": 1})
     was = {"reason": "near", "distance": 5, "of_position": "documents-0@0", "of_id": ""}
@@ -46,30 +46,30 @@ def test_another_plan_shows_what_would_change() -> None:
     fields = {"change": "duplicate to unique", "log": "1/1", "position": "documents-0@1"}
     fields |= {"id": "two", "was": was | {"better": ""}, "would_be": would_be | {"better": ""}}
     assert found.samples[0].to_fields() == fields
-    assert difference(log, "threshold=4").kinds == {"duplicate to unique": 1}
-    assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
+    assert find_difference(log, "threshold=4").kinds == {"duplicate to unique": 1}
+    assert find_difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
 
 
 def test_another_similarity_shows_what_would_change() -> None:
     """Two texts that share 64 of 80 values are near at 0.8, and kept at 0.81."""
-    one = bytes([*range(80), *bytes(40)])
+    first = bytes([*range(80), *bytes(40)])
     other = bytes([*range(64), *range(100, 116), *[0x11] * 7, 1, *bytes(32)])
     docs = [
-        Doc(0, 0, 1, b"a" * 16, PRINT, sketch=one),
+        Doc(0, 0, 1, b"a" * 16, PRINT, sketch=first),
         Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, sketch=other),
     ]
     log: list[bytes | None] = [declare(PLANS["bands"], sketch_bytes=120), batch(docs)]
 
-    assert difference(log, "similarity=0.8").kinds == {}
-    found = difference(log, "similarity=0.81")
+    assert find_difference(log, "similarity=0.8").kinds == {}
+    found = find_difference(log, "similarity=0.81")
     assert (found.documents, dict(found.kinds)) == (2, {"duplicate to unique": 1})
-    assert difference(log, "plan=blocks", "threshold=4").kinds == {"duplicate to unique": 1}
-    assert difference(log, "plan=blocks").kinds == {}
+    assert find_difference(log, "plan=blocks", "threshold=4").kinds == {"duplicate to unique": 1}
+    assert find_difference(log, "plan=blocks").kinds == {}
 
 
 def test_another_window_shows_what_would_change() -> None:
-    """What expired before its copy came would still stand, and the other way round."""
-    docs = [Doc(0, at, at, b"a" * 16, PRINT) for at in range(2)]
+    """An expired document would still be known, and the other way round."""
+    docs = [Doc(0, number, number, b"a" * 16, PRINT) for number in range(2)]
     log: list[bytes | None] = [
         declare(PLANS["blocks"]),
         batch(docs[:1]),
@@ -79,16 +79,16 @@ def test_another_window_shows_what_would_change() -> None:
     ]
     windowed = declare(PLANS["blocks"], window={"length_ms": 16_000, "refresh": False})
 
-    assert difference(log, "window=16s", step_ms=60_000).kinds == {}
+    assert find_difference(log, "window=16s", step_ms=60_000).kinds == {}
     many = [*log[:2], *[control("plan")] * 40, log[-1]]
-    assert difference(many, "window=16s", step_ms=60_000).kinds == {"duplicate to unique": 1}
-    assert difference(many, "window=16s", "refresh=true", step_ms=10).kinds == {}
-    found = difference([windowed, *many[1:]], "window=none", step_ms=60_000).kinds
+    assert find_difference(many, "window=16s", step_ms=60_000).kinds == {"duplicate to unique": 1}
+    assert find_difference(many, "window=16s", "refresh=true", step_ms=10).kinds == {}
+    found = find_difference([windowed, *many[1:]], "window=none", step_ms=60_000).kinds
     assert found == {"unique to duplicate": 1}
 
 
 def test_another_rule_shows_which_copies_would_be_better() -> None:
-    """A longer copy, and a later one; verdicts stay."""
+    """A longer or a later copy would be better; verdicts stay the same."""
     docs = [
         Doc(0, 0, 1, b"a" * 16, PRINT, 100, time_ms=5000),
         Doc(0, 1, 2, b"b" * 16, PRINT ^ 1, 120, id=b"longer", time_ms=4000),
@@ -96,21 +96,23 @@ def test_another_rule_shows_which_copies_would_be_better() -> None:
     ]
     log: list[bytes | None] = [declare(PLANS["blocks"]), batch(docs[:2]), batch(docs[2:])]
 
-    assert difference(log, "better=longest").kinds == {}
-    found = difference(log, "better=newest")
+    assert find_difference(log, "better=longest").kinds == {}
+    found = find_difference(log, "better=newest")
     assert (found.documents, dict(found.kinds)) == (3, {"another best copy": 2})
-    fields = [one.to_fields() for one in found.samples]
-    better = [(one["id"], one["was"]["better"], one["would_be"]["better"]) for one in fields]
+    fields = [sample.to_fields() for sample in found.samples]
+    better = [
+        (sample["id"], sample["was"]["better"], sample["would_be"]["better"]) for sample in fields
+    ]
     assert better == [("longer", "longest", ""), ("later", "", "newest")]
     changed: list[bytes | None] = [*log[:2], control("plan", better="newest"), log[2]]
-    assert difference(changed, "better=longest").kinds == {"another best copy": 1}
-    assert difference(changed, "plan=blocks").kinds == {}
+    assert find_difference(changed, "better=longest").kinds == {"another best copy": 1}
+    assert find_difference(changed, "plan=blocks").kinds == {}
 
 
 def test_the_same_plan_changes_nothing() -> None:
     log = RandomLog(7, PLANS["blocks"], windows=True).records(60)
 
-    found = difference(log, "plan=blocks")
+    found = find_difference(log, "plan=blocks")
 
     assert found.documents > 50
     assert (dict(found.kinds), found.was) == ({}, found.would_be)
@@ -123,7 +125,7 @@ def test_the_same_plan_changes_nothing() -> None:
         "better=shortest",
     ],
 )
-def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_serve(
+def test_unknown_settings_and_plans_that_the_log_cannot_serve_are_refused(
     text: str,
 ) -> None:
     with pytest.raises(
@@ -136,10 +138,10 @@ def test_what_is_no_setting_of_a_plan_is_refused_and_one_that_the_log_cannot_ser
         batch([Doc(0, 0, 1, bytes(16), PRINT)]),
     ]
     with pytest.raises(ConfigurationError, match="The plan cannot judge this log"):
-        difference(log, "plan=256:8:1:21")
+        find_difference(log, "plan=256:8:1:21")
 
 
-def test_numbers_take_the_place_of_the_logs_own() -> None:
+def test_given_numbers_replace_those_of_the_log() -> None:
     blocks = PLANS["blocks"].to_fields()
 
     assert Alternative.parse(["threshold=18"]).replace_plan(blocks) == parse(
@@ -154,7 +156,7 @@ def test_numbers_take_the_place_of_the_logs_own() -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_recorded_log_gives_what_it_gave(path: Path) -> None:
+def test_a_recorded_log_gives_the_recorded_answers(path: Path) -> None:
     recorded = json.loads(path.read_text())
     log = [
         (offset, append_ms, None if raw is None else bytes.fromhex(raw))
@@ -165,7 +167,7 @@ def test_a_recorded_log_gives_what_it_gave(path: Path) -> None:
     given = dict(index.apply(log))
 
     found = {offset: raw.hex() for offset, raw in given.items()}
-    assert found == {int(at): raw for at, raw in recorded["answers"].items()}
+    assert found == {int(number): raw for number, raw in recorded["answers"].items()}
     for offset, append_ms, raw in log:
         answer = answers.decode(given[offset]) if offset in given else None
         expected = answer.judgements if isinstance(answer, answers.LogAnswer) else None

@@ -60,8 +60,8 @@ class TestOrder:
         assert str(settings.origin("http_port")) == "environment STREAM_DEDUP_HTTP_PORT"
         assert f"file log_level in {file}" == str(settings.origin("log_level"))
         assert str(settings.origin("kafka_bootstrap_servers")) == "default"
-        mine = write(tmp_path, "mine.toml", 'group = "mine"')
-        assert load_settings(file=mine, environ=env(CONFIG=str(file))).group == "mine", (
+        argument_file = write(tmp_path, "mine.toml", 'group = "mine"')
+        assert load_settings(file=argument_file, environ=env(CONFIG=str(file))).group == "mine", (
             "an argument is above the variable"
         )
 
@@ -75,7 +75,7 @@ class TestOrder:
         assert found == "environment KAFKA_BOOTSTRAP_SERVERS"
 
     def test_an_empty_variable_counts_as_not_given(self, tmp_path: Path) -> None:
-        """As an empty file does, and a flag that was not given."""
+        """So do an empty file and a flag that was not given."""
         empty = write(tmp_path, "s.toml", "")
         assert load_settings({"group": None}, file=empty, environ=env(GROUP="g")).group == "g"
         assert load_settings(environ=env(GROUP="", KAFKA_SASL_PASSWORD="")) == Settings()
@@ -93,25 +93,25 @@ class TestOrder:
 
         assert found.console_prefix == "/dedup"
         windows = [
-            window_of(load_settings({"window": one}, environ={}))
-            for one in ("48h", "2d, refresh", "none")
+            window_of(load_settings({"window": window}, environ={}))
+            for window in ("48h", "2d, refresh", "none")
         ]
         assert windows == [Window(172_800_000, refresh) for refresh in (False, True)] + [None]
 
     def test_a_registry_s_login_is_read_from_a_file_and_never_shown(self, tmp_path: Path) -> None:
-        """Its address can hold user and password."""
+        """The address can contain user and password."""
         file = write(tmp_path, "address", "https://crawler:s3cret@registry.example:8081\n")
         found = load_settings(environ=env(REGISTRY_URL_FILE=str(file)))
 
         assert found.registry_url == "https://crawler:s3cret@registry.example:8081"
         assert "s3cret" not in repr(found)
-        (shown,) = [one.value for one in found.shown() if one.name == "registry_url"]
+        (shown,) = [setting.value for setting in found.shown() if setting.name == "registry_url"]
         assert shown == f"https://{MASK}@registry.example:8081"
         both = env(REGISTRY_URL="https://a", REGISTRY_URL_FILE=str(file))
         assert "remove one of them" in problems(both)[0]
 
-    def test_one_name_on_the_cluster_and_on_the_disk(self) -> None:
-        """Two prefixes, or a shadow, share neither group nor folder; a given name holds."""
+    def test_prefix_and_mode_name_the_group_and_its_folder(self) -> None:
+        """Two prefixes, or a shadow, share neither group nor folder; a given name is kept."""
         names = {
             "stream-dedup": {},
             "crawl.stream-dedup": {"topic_prefix": "crawl"},
@@ -121,14 +121,16 @@ class TestOrder:
         }
         found = [load_settings(given, environ={}) for given in names.values()]
 
-        assert [one.group for one in found] == list(names)
-        assert [one.state_dir.name for one in found] == [one.group for one in found]
-        assert [one.index_dir for one in found] == [one.state_dir / "index" for one in found]
+        assert [loaded.group for loaded in found] == list(names)
+        assert [loaded.state_dir.name for loaded in found] == [loaded.group for loaded in found]
+        assert [loaded.index_dir for loaded in found] == [
+            loaded.state_dir / "index" for loaded in found
+        ]
         assert len(problems({"STREAM_DEDUP_TOPIC_PREFIX": "ö"})) == 1
         assert len(problems({"STREAM_DEDUP_GROUP": "ö"})) == 1
 
     def test_topics_can_be_named_one_by_one(self) -> None:
-        """A name holds beside a prefix for the others; no two may be one."""
+        """A given name takes precedence over the prefix; no two topics may have the same name."""
         named = {"documents": "crawled_firehose", "dead_letters": "errors"}
         given = {"topic_prefix": "p", "mode": "shadow", **named}
         names = load_settings(given, environ={}).topic_names
@@ -148,7 +150,7 @@ class TestOrder:
 
 
 class TestKafkaProperties:
-    def test_the_apache_image_rule(self) -> None:
+    def test_variables_follow_the_rule_of_the_apache_image(self) -> None:
         """One underscore is a dot, two are an underscore, three a hyphen."""
         environ = env(KAFKA_SSL_CA_LOCATION="/ca.pem", KAFKA_A__B="1", KAFKA_A___B="2")
 
@@ -192,8 +194,8 @@ class TestKafkaProperties:
     @pytest.mark.parametrize(
         "prop", ["group.id", "enable.auto.commit", "isolation.level", "auto.offset.reset", "acks"]
     )
-    def test_what_exactly_once_rests_on_is_refused(self, prop: str) -> None:
-        """A property that is ours to decide is an error wherever it stands, with the reason."""
+    def test_properties_that_exactly_once_needs_cannot_be_set(self, prop: str) -> None:
+        """A property that the product sets is an error in any source, with the reason."""
         (by_variable,) = problems({environment_name(f"kafka.{prop}"): "x"})
         (by_flag,) = problems(overrides={f"kafka.{prop}": "x"})
 
@@ -201,7 +203,7 @@ class TestKafkaProperties:
         assert f"the Kafka property {prop}, which cannot be changed" in by_flag
 
     def test_a_secret_from_a_file(self, tmp_path: Path) -> None:
-        """`assertion.file` is a property of librdkafka's own: a path that is not read here."""
+        """`assertion.file` is a property of librdkafka: a path that is not read here."""
         secret = write(tmp_path, "password", " p a s s\n")
         from_file = env(KAFKA_SASL_PASSWORD_FILE=str(secret))
 
@@ -211,8 +213,8 @@ class TestKafkaProperties:
         expected = {"sasl.password": " p a s s", "sasl.oauthbearer.assertion.file": "/token"}
         assert settings.kafka == expected
         assert str(secret) in str(settings.origin("kafka.sasl.password"))
-        said = problems(from_file | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x"})[0]
-        assert "remove one of them" in said
+        problem = problems(from_file | {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x"})[0]
+        assert "remove one of them" in problem
         missing = problems(env(KAFKA_SASL_PASSWORD_FILE=str(tmp_path / "none")))
         assert "cannot be read: no such file or directory" in missing[0]
 
@@ -229,7 +231,9 @@ class TestSecrets:
 
         assert len(secrets) >= 9
         assert "s3cret" not in repr(settings)
-        assert {one.value for one in settings.shown() if one.name.startswith("kafka.")} == {MASK}
+        assert {
+            setting.value for setting in settings.shown() if setting.name.startswith("kafka.")
+        } == {MASK}
 
 
 NO_PAIRS = ["broker", "http://broker:9092", "a:1,,b:2", "::1:9092", "good:9092, bad!:9092"]
@@ -241,7 +245,7 @@ BROKERS += ["kafka-0.kafka:9092", "[fe80::1%eth0]:1"]
 
 class TestErrors:
     def test_all_errors_at_once(self, tmp_path: Path) -> None:
-        """Flags, environment and file as a whole; each a sentence without a secret."""
+        """Errors of flags, environment and file are reported together, without secrets."""
         file = write(tmp_path, "s.toml", 'grup = "x"\nbatch_documents = 0\n')
         environ = env(HTTP_PORT="70000", NONSENSE="1", VALUE_FORMAT="jsn")
         environ |= env(KAFKA_SASL_PASSWORD="s3cret")  # noqa: S106 - a text
@@ -309,7 +313,7 @@ class TestErrors:
             ("SIMILARITY", "8", "a similarity is written as a share from 0.01 to 1"),
         ],
     )
-    def test_wrong_values_say_what_they_must_be(self, name: str, value: str, must: str) -> None:
+    def test_errors_of_wrong_values_name_valid_ones(self, name: str, value: str, must: str) -> None:
         environ = {f"STREAM_DEDUP_{name}": value, "STREAM_DEDUP_VALUE_FORMAT": "json"}
 
         (problem,) = problems(environ)
@@ -319,9 +323,9 @@ class TestErrors:
         assert len(problem) < 500
         assert problem.endswith(".")
 
-    def test_addresses_that_can_be(self) -> None:
-        given = [("KAFKA_BOOTSTRAP_SERVERS", one) for one in BROKERS]
-        given += [("HTTP_HOST", one) for one in ("0.0.0.0", "::", "pod-1.svc")]  # noqa: S104 - a text, nothing is bound
+    def test_valid_addresses_are_accepted(self) -> None:
+        given = [("KAFKA_BOOTSTRAP_SERVERS", address) for address in BROKERS]
+        given += [("HTTP_HOST", address) for address in ("0.0.0.0", "::", "pod-1.svc")]  # noqa: S104 - a text, nothing is bound
 
         assert [
             (name, value) for name, value in given if problems({f"STREAM_DEDUP_{name}": value})
@@ -331,8 +335,8 @@ class TestErrors:
         ("given", "group"),
         [("", "stream-dedup-shadow"), ("x", "x-shadow"), ("x-shadow", "x-shadow")],
     )
-    def test_a_shadow_commits_for_a_group_of_its_own(self, given: str, group: str) -> None:
-        """Never for the one that delivers, whatever it was given; twice changes nothing."""
+    def test_a_shadow_commits_for_a_separate_group(self, given: str, group: str) -> None:
+        """A shadow never commits for the delivering group; a given suffix is not repeated."""
         assert load_settings(environ=env(MODE="shadow", GROUP=given)).group == group
 
     @pytest.mark.parametrize("field", ["text_field", "id_field", "time_field", "scope_field"])
@@ -343,7 +347,7 @@ class TestErrors:
         assert problems(env(VALUE_FORMAT="json", **{field.upper(): "a.b"})) == []
 
     @pytest.mark.parametrize(
-        ("name", "text", "says"),
+        ("name", "text", "message"),
         [
             ("s.toml", "group = ", "cannot be parsed"),
             ("s.toml", "kafka = 5", "must be a table of Kafka properties"),
@@ -355,12 +359,14 @@ class TestErrors:
             ("s.ini", "group=a", "must end in .toml"),
         ],
     )
-    def test_rude_files(self, tmp_path: Path, name: str, text: str, says: str) -> None:
+    def test_invalid_files_are_refused(
+        self, tmp_path: Path, name: str, text: str, message: str
+    ) -> None:
         file = write(tmp_path, name, text)
 
         (problem,) = problems(file=file)
 
-        assert says in problem
+        assert message in problem
         assert str(file) in problem
         assert "\n" not in problem
 
@@ -371,7 +377,7 @@ class TestErrors:
             (problem,) = problems(file=path)
             assert f"The configuration file {path} cannot be read" in problem
 
-    def test_variables_that_kubernetes_makes_or_that_are_read_elsewhere_are_passed_over(
+    def test_variables_of_kubernetes_and_of_other_code_are_ignored(
         self,
     ) -> None:
         """A Service called stream-dedup-index must not keep every pod from starting."""
@@ -394,7 +400,9 @@ class TestErrors:
         assert len(problem) < 400
 
     @given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), st.text(max_size=30)))
-    def test_no_text_at_all_makes_loading_raise_anything_else(self, values: dict[str, str]) -> None:
+    def test_any_text_is_loaded_or_raises_a_configuration_error(
+        self, values: dict[str, str]
+    ) -> None:
         environ = {
             environment_name(name): value for name, value in values.items() if "\0" not in value
         }
@@ -461,8 +469,8 @@ class TestReferencePage:
         assert found == page
         assert next(iter(GROUPS.values())) == next(iter(Settings.model_fields))
         for heading, first in GROUPS.items():
-            said = page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
-            assert f"\n## {heading}\n" in said
+            before = page.partition(f'<a id="{first}"></a>')[0].rpartition("\n\n-")[0] + "\n"
+            assert f"\n## {heading}\n" in before
         for name, field in Settings.model_fields.items():
             variable = "STREAM_DEDUP_KAFKA_<PROP>" if name == "kafka" else environment_name(name)
             assert (
@@ -473,11 +481,11 @@ class TestReferencePage:
             assert len(field.description or "") > 40, name
 
     def test_the_recipes_that_can_be_set_exist(self) -> None:
-        said = Settings.model_fields["recipe"].description or ""
+        description = Settings.model_fields["recipe"].description or ""
 
         for preset in PRESETS:
             assert Recipe(preset).method.name == preset
-            assert f"`{preset}`" in said
+            assert f"`{preset}`" in description
         assert load_settings({"recipe": " Chars:64 "}, environ={}).recipe == "chars:64"
         with pytest.raises(ConfigurationError, match="did you mean 'shingles'"):
             load_settings({"recipe": "shingels"}, environ={})
@@ -492,12 +500,12 @@ class TestReferencePage:
             ("keywords", "classic"),
         ],
     )
-    def test_who_names_no_plan_gets_the_one_for_the_recipe(self, recipe: str, plan: str) -> None:
+    def test_the_default_plan_depends_on_the_recipe(self, recipe: str, plan: str) -> None:
         """With sketches, without, and with prints of 64 bits."""
         assert load_settings({"recipe": recipe}, None, {}).judging_plan == PLANS[plan]
 
-    def test_a_similarity_changes_what_the_plan_asks_for(self) -> None:
-        """However it is written; it is shown as a share."""
+    def test_a_similarity_changes_the_plan(self) -> None:
+        """It can be written as a share or in per cent; it is shown as a share."""
         for text in ("0.8", "80%", ".80"):
             settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
             found = (settings.similarity, settings.judging_plan.id)
@@ -522,10 +530,10 @@ TOML = [f"[kafka]\n{line}\n" for line in TOML]
 
 
 class TestSecretsInFiles:
-    """A complaint names the place and the kind of the mistake, never what stands there."""
+    """An error names the place and the kind of a mistake, never the text."""
 
     @pytest.mark.parametrize("text", TOML)
-    def test_no_complaint_shows_what_may_be_a_password(self, tmp_path: Path, text: str) -> None:
+    def test_no_error_shows_what_may_be_a_password(self, tmp_path: Path, text: str) -> None:
         found = problems(file=write(tmp_path, "s.toml", text.replace("SECRET", MISTYPED)))
 
         assert found

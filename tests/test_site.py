@@ -1,4 +1,4 @@
-"""The documentation as a site: without a warning, whole, and with nothing from elsewhere."""
+"""The documentation's site: without warnings, complete, and loading nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def build(root: Path, target: Path, code: int = 0) -> str:
-    """Build the site, which must end with `code`; return what was complained of."""
+    """Build the site, which must exit with `code`; return its warnings."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", target]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     return programs.run(command, code=code, seconds=180, cwd=root, env=environment).stderr
@@ -42,7 +42,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.thorough
-def test_every_page_is_in_it(site: Path) -> None:
+def test_every_page_is_in_the_site(site: Path) -> None:
     """Each Markdown file of docs/ is a page, and so are those outside that the hook brings in."""
     pages = {
         path.relative_to(ROOT / "docs").with_suffix("").as_posix()
@@ -72,7 +72,7 @@ def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
 
 
 @pytest.mark.thorough
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         fetched = re.findall(
@@ -110,7 +110,7 @@ nothing is a duplicate        how-to/troubleshooting
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 @pytest.fixture(scope="module")
@@ -136,13 +136,13 @@ def until_true(chrome: Chrome, script: str) -> Any:
 
 @pytest.mark.thorough
 def test_a_question_finds_its_page(served: tuple[Chrome, str]) -> None:
-    """Among the first three that the site's own search lists."""
+    """The page is among the first three results of the site's search."""
     chrome, address = served
     missed = []
     for line in ASKED.strip().splitlines():
         question, page = line.rsplit(maxsplit=1)
         chrome.get(f"{address}/?{urllib.parse.urlencode({'q': question})}")
-        listed = "[...document.querySelectorAll('.md-search-result__item > a')].map(one => new URL(one.href).pathname)"
+        listed = "[...document.querySelectorAll('.md-search-result__item > a')].map(a => new URL(a.href).pathname)"
         found = until_true(chrome, f"const found = {listed}; return found.length && found")
         first = list(dict.fromkeys(found))[:3]
         missed += [] if f"/{page}/" in first else [(question, page, first)]
@@ -151,7 +151,7 @@ def test_a_question_finds_its_page(served: tuple[Chrome, str]) -> None:
 
 @pytest.mark.thorough
 def test_a_command_is_copied_without_its_prompt(served: tuple[Chrome, str]) -> None:
-    """So that a terminal takes what is pasted."""
+    """A terminal can run what is pasted."""
     chrome, address = served
     allowed = {"origin": address, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     chrome.execute_cdp_cmd("Browser.grantPermissions", allowed)
@@ -166,7 +166,7 @@ def test_a_command_is_copied_without_its_prompt(served: tuple[Chrome, str]) -> N
 
 
 @pytest.mark.thorough
-def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     """A page that was moved, or a heading that was renamed, breaks the build."""
     root = tmp_path / "root"
     root.mkdir()
@@ -189,17 +189,17 @@ def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
         encoding="utf-8",
     )
 
-    told = build(root, tmp_path / "site", code=1)
+    output = build(root, tmp_path / "site", code=1)
 
-    assert "gone.md" in told
-    assert "#gone" in told
+    assert "gone.md" in output
+    assert "#gone" in output
 
 
 PICTURES = sorted((ROOT / "docs" / "explanation").glob("*.svg"))
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
-def test_a_picture_is_whole(path: Path) -> None:
+def test_a_picture_has_a_title_and_fits_its_frame(path: Path) -> None:
     """It has a title for those who cannot see it, keeps within its frame, and a page shows it."""
     root = ET.parse(path).getroot()  # noqa: S314 - our own files
     space = {"svg": "http://www.w3.org/2000/svg"}
@@ -215,30 +215,30 @@ def test_a_picture_is_whole(path: Path) -> None:
     assert any(path.name in page.read_text(encoding="utf-8") for page in path.parent.glob("*.md"))
 
 
-@pytest.mark.parametrize(("page", "most"), [("README.md", 900), ("ARCHITECTURE.md", 1_300)])
-def test_a_first_page_is_short(page: str, most: int) -> None:
-    """Counted as `wc -w` does; a page that grows past that moves what it explains to docs/."""
+@pytest.mark.parametrize(("page", "words_max"), [("README.md", 900), ("ARCHITECTURE.md", 1_300)])
+def test_a_first_page_is_short(page: str, words_max: int) -> None:
+    """Words are counted as `wc -w` does; longer explanations belong to docs/."""
     words = len((ROOT / page).read_text(encoding="utf-8").split())
 
-    assert words <= most
+    assert words <= words_max
 
 
 @pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/contributing/map.md"])
-def test_a_page_of_the_code_names_what_is_there(page: str) -> None:
-    """In the map, with the functions and classes that stand behind a file."""
+def test_a_page_about_the_code_names_existing_files(page: str) -> None:
+    """In the map, functions and classes after a file's name exist too."""
     named = 0
     for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
-        room, source = ROOT, ""
+        folder, source = ROOT, ""
         for name in re.findall(r"`([^`\s]+)`", line):
             if re.fullmatch(r"[\w.-]*/[\w./-]*|\w+\.(py|toml)", name):
                 found = [
                     root / name
-                    for root in (ROOT / "stream_dedup", ROOT, room)
+                    for root in (ROOT / "stream_dedup", ROOT, folder)
                     if (root / name).exists()
                 ]
-                found += room.rglob(name) if "/" not in name and room != ROOT else []
+                found += folder.rglob(name) if "/" not in name and folder != ROOT else []
                 assert found, f"{name}: {line}"
-                room = found[0] if name.endswith("/") and room == ROOT else room
+                folder = found[0] if name.endswith("/") and folder == ROOT else folder
                 source = (
                     found[0].read_text(encoding="utf-8")
                     if name.endswith(".py") and page.endswith("map.md")

@@ -1,4 +1,4 @@
-"""What `dedup` takes, and what it gives back: tables and columns of each library, and ids."""
+"""Sources that `dedup` accepts and returns: tables and columns of each library, and ids."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LazyFrame:
 
 
 class Pandas:
-    """A table as pandas has it, with a column beside that no library can turn into Arrow's."""
+    """A table like that of pandas, with a column that cannot be converted to Arrow."""
 
     iloc = None
 
@@ -85,7 +85,7 @@ class Pandas:
         if isinstance(key, str):
             return np.array([*self.values[key], None], dtype=object)[:-1]
         chosen = {
-            name: [one for one, keeps in zip(values, key, strict=True) if keeps]
+            name: [value for value, keeps in zip(values, key, strict=True) if keeps]
             for name, values in self.values.items()
         }
         return Pandas(chosen)
@@ -180,7 +180,7 @@ def keeps_rows_of(kind: type) -> Callable[[Any], bool]:
         ),
         (
             [Frame(TABLE.slice(0, 1)), TABLE.slice(1, 1), Frame(TABLE.slice(2)).lazy()],
-            lambda found: [len(one) for one in found] == [1, 1, 0] and isinstance(found[0], Frame),
+            lambda found: [*map(len, found)] == [1, 1, 0] and isinstance(found[0], Frame),
         ),
         ({"text": TEXTS, "n": [1, 2, 3]}, lambda found: found == {"text": TEXTS[:2], "n": [1, 2]}),
         (np.array(TEXTS), lambda found: found.tolist() == TEXTS[:2]),
@@ -188,20 +188,20 @@ def keeps_rows_of(kind: type) -> Callable[[Any], bool]:
         (iter(TABLE.to_batches(2)), len),
     ],
 )
-def test_each_kind_of_source_gives_a_mask_and_what_is_kept(source: Any, kept: Any) -> None:
+def test_each_kind_of_source_returns_a_mask_and_the_kept_rows(source: Any, kept: Any) -> None:
     rows = list(source) if isinstance(source, Iterator) else source
     if isinstance(source, Iterator) and isinstance(rows[0], pa.RecordBatch):
         assert dedup(iter(rows), returns="mask").tolist() == KEPT
         return
 
-    assert dedup(rows)["is_duplicate"] == [not one for one in KEPT]
+    assert dedup(rows)["is_duplicate"] == [not is_kept for is_kept in KEPT]
     mask = dedup(rows, returns="mask")
     assert mask.dtype == np.bool_
     assert mask.tolist() == KEPT
     assert kept(dedup(iter(rows) if isinstance(source, Iterator) else rows, returns="kept"))
 
 
-def test_ids_stay_what_they_are() -> None:
+def test_ids_keep_their_type() -> None:
     for ids in ([10, 11, 12], [b"a", b"b", b"c"], [uuid.UUID(int=number) for number in range(3)]):
         found = dedup({"id": ids, "text": TEXTS}, id="id")
         assert found["id"] == ids
@@ -212,7 +212,7 @@ def test_ids_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("null", [None, float("nan")])
 def test_rows_without_a_text(null: object) -> None:
-    """An error that names the row, or kept, or dropped; the others are judged."""
+    """`nulls` makes such a row an error, keeps it or drops it; other rows are judged."""
     texts = [ONE, null, TEXTS[2], null]
 
     with pytest.raises(
@@ -227,10 +227,10 @@ def test_rows_without_a_text(null: object) -> None:
 
 
 def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
-    """In a column, a matrix, a file and an index; what is no vector is a sentence."""
+    """Vectors can be in a column, a matrix, a file or an index; other values raise errors."""
     dice = np.random.default_rng(3)
-    one, other = dice.normal(size=64), dice.normal(size=64)
-    rows = np.stack([one, other, one + 0.01 * dice.normal(size=64), one])
+    first, other = dice.normal(size=64), dice.normal(size=64)
+    rows = np.stack([first, other, first + 0.01 * dice.normal(size=64), first])
     recipe = Recipe("vector")
     table = pa.table({"id": ["a", "b", "c", "d"], "at": rows.tolist()})
 
@@ -243,9 +243,9 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     assert shown == rows[:2].tolist()
     pq.write_table(table, tmp_path / "a.parquet")
     assert dedup(tmp_path, vector="at", id="id") == found
-    assert fingerprint(one, recipe=recipe) == fingerprint(one.tolist(), recipe=recipe)
+    assert fingerprint(first, recipe=recipe) == fingerprint(first.tolist(), recipe=recipe)
     with Index(recipe=recipe) as index:
-        assert index.add("a", one).reason == "new"
+        assert index.add("a", first).reason == "new"
         shown = [answer.reason for answer in index.add_many([("b", other), ("c", rows[2])])]
         assert shown == ["new", "near"]
         assert [match.id for match in index.query(rows[2])] == ["a"]
@@ -260,7 +260,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"NumPy array was given. A vector needs a recipe for vectors"
     ):
-        fingerprint(one)
+        fingerprint(first)
     with pytest.raises(ConfigurationError, match="expects texts, but vector= names vectors"):
         dedup(table, vector="at", recipe=Recipe())
     with pytest.raises(InputError, match=r"^Row 0 contains a str instead of a vector"):
@@ -293,7 +293,7 @@ def test_vectors_are_judged_as_texts_are(tmp_path: Path) -> None:
     assert shown == [True, False]
 
 
-def test_what_other_libraries_say_is_said_in_our_words() -> None:
+def test_errors_of_other_libraries_are_reworded() -> None:
     with pytest.raises(InputError, match=r"is not a path .*give texts as a list"):
         dedup(ONE * 10)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What `make test` leaves out: every invariant keeps a test that it runs."""
+"""`make test` leaves tests out, but runs at least one test of every invariant."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def run_by_make_test(path: str) -> set[str]:
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
         and node.name.startswith("test_")
-        and not any(left_out.search(ast.unparse(one)) for one in node.decorator_list)
+        and not any(left_out.search(ast.unparse(decorator)) for decorator in node.decorator_list)
     }
 
 
 @pytest.mark.parametrize(("number", "tests"), ROWS)
-def test_an_invariant_is_held_by_make_test(number: str, tests: str) -> None:
+def test_make_test_runs_the_tests_of_each_invariant(number: str, tests: str) -> None:
     for path, names in re.findall(r"`(tests/\S+\.py)`((?: ?,? ?`test_\w+`)*)", tests):
         run = run_by_make_test(path)
         assert run
         assert set(re.findall(r"test_\w+", names)) <= run, path
 
 
-def test_all_ten_are_in_the_table() -> None:
+def test_all_ten_invariants_are_in_the_table() -> None:
     invariants = re.findall(
         r"^(\d+)\. .*\(`tests/",
         (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"),

@@ -1,4 +1,4 @@
-"""Topics as code: the files, the plan, and what the log must be."""
+"""Topics as code: the files, the plan, and the requirements of the log."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestNames:
         assert TopicNames("crawl-").dead_letters == "crawl-dlq.documents"
         assert TopicNames().all() == topics.ALL
 
-    def test_the_longest_name_is_one_kafka_takes(self) -> None:
+    def test_the_longest_name_is_valid_in_kafka(self) -> None:
         longest = "x" * (249 - len("shadow.fingerprints") - 1)
 
         assert max(map(len, TopicNames(longest, is_shadow=True).all())) == 249
@@ -84,12 +84,12 @@ class TestNames:
             TopicNames(longest + "x")
 
     @pytest.mark.parametrize("prefix", ["a_b", "a b", ".a", "-", "ä", "x" * 236, "a/b", "a\n"])
-    def test_a_prefix_that_kafka_or_its_metrics_would_not_take(self, prefix: str) -> None:
+    def test_an_invalid_prefix_is_refused(self, prefix: str) -> None:
         """An underscore collides with a dot in Kafka's metric names."""
         with pytest.raises(ValueError, match="must"):
             TopicNames(prefix)
 
-    def test_a_shadow_has_a_log_of_its_own(self) -> None:
+    def test_a_shadow_has_a_separate_log(self) -> None:
         plain, shadow = TopicNames("crawl"), TopicNames("crawl", is_shadow=True)
         moved = {
             ours: other
@@ -109,7 +109,7 @@ class TestFiles:
         assert re.findall(r"^\| `([^`]+)` \|", readme, re.MULTILINE) == list(topics.ALL)
 
     def test_files_are_strimzi_topics(self) -> None:
-        """Each is a v1 KafkaTopic whose name Kubernetes takes and whose values Strimzi takes."""
+        """Each is a v1 KafkaTopic with a name valid in Kubernetes and values valid in Strimzi."""
         for kind in topics.ALL:
             content = yaml.safe_load(
                 (topics.topic_folder() / f"{kind}.yaml").read_text(encoding="utf-8")
@@ -126,8 +126,8 @@ class TestFiles:
                 for value in content["spec"]["config"].values()
             )
 
-    def test_the_log_is_kept_whole_for_ever(self) -> None:
-        """The declared log passes the very check that keeps a role from starting."""
+    def test_the_log_is_never_trimmed(self) -> None:
+        """The declared log passes the check without which no role starts."""
         log = declared()["fingerprints"]
 
         assert topics.log_problems(log.name, Found(log.partitions, dict(log.config))) == []
@@ -136,8 +136,8 @@ class TestFiles:
         assert found == ("2", "false")
         assert (log.config["retention.ms"], log.config["retention.bytes"]) == (FOREVER, FOREVER)
 
-    def test_outputs_refuse_nothing_that_came_in(self) -> None:
-        """A topic with the documents' timestamps has no limit in time: an old page would vanish."""
+    def test_outputs_accept_every_input_record(self) -> None:
+        """Topics with documents' timestamps keep records for ever, or old pages would vanish."""
         found = declared()
         limit = {kind: int(found[kind].config["max.message.bytes"]) for kind in SEVERAL}
 
@@ -161,7 +161,7 @@ class TestFiles:
         assert shown == dict.fromkeys(SINGLE, 1) | dict.fromkeys(SEVERAL, 12)
 
     @pytest.mark.parametrize(
-        ("kind", "change", "says"),
+        ("kind", "change", "message"),
         [
             ("unique", "gone", "does not exist"),
             ("unique", "[", "unique.yaml"),
@@ -176,7 +176,9 @@ class TestFiles:
             ("fingerprints", spec(1), "fingerprints must have cleanup.policy=delete"),
         ],
     )
-    def test_files_that_cannot_be(self, tmp_path: Path, kind: str, change: Any, says: str) -> None:
+    def test_invalid_files_are_refused(
+        self, tmp_path: Path, kind: str, change: Any, message: str
+    ) -> None:
         path = copy_files(tmp_path) / f"{kind}.yaml"
         if change == "gone":
             path.unlink()
@@ -189,7 +191,7 @@ class TestFiles:
         with pytest.raises(ConfigurationError) as caught:
             topics.read_topics(folder=tmp_path)
 
-        assert says in str(caught.value)
+        assert message in str(caught.value)
         for file in tmp_path.iterdir():
             file.unlink()
         with pytest.raises(ConfigurationError) as caught:
@@ -198,7 +200,7 @@ class TestFiles:
 
 
 class TestPlan:
-    def test_documents_is_the_crawler_s(self) -> None:
+    def test_the_documents_topic_is_not_changed(self) -> None:
         existing = {
             **as_declared(),
             "documents": Found(12, {"retention.ms": "1", "cleanup.policy": "compact"}),
@@ -214,7 +216,8 @@ class TestPlan:
         }
 
         changes = {
-            (one.topic.kind, one.action): one for one in topics.plan(topics.read_topics(), existing)
+            (change.topic.kind, change.action): change
+            for change in topics.plan(topics.read_topics(), existing)
         }
 
         assert changes["unique", Action.GROW].partitions == (12, 24)
@@ -250,8 +253,8 @@ class TestPlan:
             ("message.timestamp.type", "CreateTime"),
         ],
     )
-    def test_a_log_that_would_be_trimmed_is_called_by_name(self, setting: str, value: str) -> None:
-        """Roles do not start, and the plan that repairs it says what may have happened."""
+    def test_settings_that_would_trim_the_log_are_named(self, setting: str, value: str) -> None:
+        """Roles do not start; the plan repairs the setting and warns of lost records."""
         existing = as_declared()
         existing["fingerprints"].config[setting] = value
 
@@ -268,8 +271,8 @@ class TestPlan:
         )
         assert "has 2 partitions and must have one" in problem
 
-    def test_topics_that_are_named_are_taken_as_they_are(self) -> None:
-        """A named one that exists is never changed; outputs follow the one that is read."""
+    def test_explicitly_named_topics_are_not_changed(self) -> None:
+        """An existing named topic is never changed; outputs follow the input topic."""
         names = TopicNames("p", names_by_kind={"documents": "crawled_firehose", "unique": "clean"})
         wanted = topics.read_topics(names)
         cluster = FakeCluster()
@@ -288,7 +291,7 @@ class TestPlan:
             row for row in topics.as_rows(topics.TopicPlan(wanted, [])) if row["topic"] == "clean"
         )
         assert "is not changed; `stream-dedup doctor`" in str(row["sentence"])
-        found = [one.topic.name for one in topics.plan(wanted, {})][:2]
+        found = [change.topic.name for change in topics.plan(wanted, {})][:2]
         assert found == ["crawled_firehose", "clean"]
 
     def test_applying_a_plan_leaves_nothing_to_plan(self) -> None:
@@ -345,8 +348,8 @@ class TestFitting:
         found = [change.sentence for change in changes if "min.insync.replicas" in change.config]
         assert found == []
 
-    def test_too_few_brokers_are_said_before_anything_is_done(self) -> None:
-        """In a sentence that names the way out."""
+    def test_too_few_brokers_are_reported_before_any_change(self) -> None:
+        """The error names the option that helps."""
         low = as_declared()
         low["unique"].config["min.insync.replicas"] = "1"
 

@@ -105,14 +105,14 @@ def uses(pattern: str, texts: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("pattern", "ceiling"), CEILINGS.items())
-def test_a_veiled_word_does_not_spread(pattern: str, ceiling: int) -> None:
+def test_a_vague_word_is_not_used_more_often(pattern: str, ceiling: int) -> None:
     found = uses(pattern, pages() | docstrings())
 
     print("\n".join(found))
     assert len(found) <= ceiling
 
 
-def test_a_name_says_what_a_thing_is() -> None:
+def test_names_are_not_vague() -> None:
     vague = [name for name in names() if name.split(": ")[1].lstrip("_") in VAGUE_NAMES]
 
     print("\n".join(vague))

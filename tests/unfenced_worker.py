@@ -21,15 +21,15 @@ class _Unguarded:
         return self._inner.run(outputs, offsets, self._sources[-1].group_metadata(), **more)
 
 
-def unguarded(around: WorkerDependencies) -> WorkerDependencies:
-    """Return the same dependencies, whose transactions do not look at what came with the batch."""
+def unguarded(dependencies: WorkerDependencies) -> WorkerDependencies:
+    """Return the dependencies with transactions that ignore the batch's group metadata."""
     sources: list[SourceConsumer] = []
 
     def make_source(*given: Any) -> SourceConsumer:
-        sources.append(around.make_source(*given))
+        sources.append(dependencies.make_source(*given))
         return sources[-1]
 
     def make_transactions(*given: Any, **more: Any) -> Any:
-        return _Unguarded(around.make_transactions(*given, **more), sources)
+        return _Unguarded(dependencies.make_transactions(*given, **more), sources)
 
-    return replace(around, make_source=make_source, make_transactions=make_transactions)
+    return replace(dependencies, make_source=make_source, make_transactions=make_transactions)

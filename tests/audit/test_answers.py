@@ -27,11 +27,14 @@ def log_and_answers() -> tuple[Log, dict[int, bytes]]:
     return log, dict(LogIndex(MemoryStore()).apply(log))
 
 
-def sent(given: dict[int, bytes]) -> list[Message]:
-    return [Message("verdicts", 0, at, None, raw, 1, []) for at, raw in enumerate(given.values())]
+def to_messages(index_answers: dict[int, bytes]) -> list[Message]:
+    return [
+        Message("verdicts", 0, offset, None, raw, 1, [])
+        for offset, raw in enumerate(index_answers.values())
+    ]
 
 
-def compared(log: Log, replies: Sequence[Message]) -> tuple[list[str], int]:
+def compare_answers(log: Log, replies: Sequence[Message]) -> tuple[list[str], int]:
     """Have an index judge the log in groups of seven; return the places that differ, and how many
     answers were compared."""
     findings = Findings(1000)
@@ -42,34 +45,34 @@ def compared(log: Log, replies: Sequence[Message]) -> tuple[list[str], int]:
     for first in range(0, len(log), 7):
         written.compare(apply_group(index, log[first : first + 7]))
     written.close()
-    return [one.position for one in findings.shown], written.compared
+    return [finding.position for finding in findings.shown], written.compared
 
 
-def test_what_an_index_gave_has_no_findings() -> None:
+def test_answers_of_an_index_have_no_findings() -> None:
     log, given = log_and_answers()
 
-    assert compared(log, sent(given)) == ([], len(given))
+    assert compare_answers(log, to_messages(given)) == ([], len(given))
     assert len(given) > 20
 
 
-def test_another_answer_is_a_finding_and_one_beyond_the_log_is_left() -> None:
+def test_a_wrong_answer_is_a_finding_and_one_after_the_log_is_skipped() -> None:
     """An answer of a replica that has lost a record, and one that is damaged; what is answered
     behind the end of the log is compared by a later audit."""
     log, given = log_and_answers()
     offsets = list(given)
-    lost = [(at, ms, None if at == offsets[1] else raw) for at, ms, raw in log]
+    lost = [(offset, ms, None if offset == offsets[1] else raw) for offset, ms, raw in log]
     diverged = dict(LogIndex(MemoryStore()).apply(lost))
-    replies = sent(given)
+    replies = to_messages(given)
     replies[3] = replies[3]._replace(value=diverged[offsets[3]])
     replies[5] = replies[5]._replace(value=b"SDVD" + bytes(40))
 
-    assert sorted(compared(log, replies)[0]) == ["verdicts-0@3", "verdicts-0@5"]
-    assert compared(log[: offsets[3]], replies[:4]) == ([], 3)
+    assert sorted(compare_answers(log, replies)[0]) == ["verdicts-0@3", "verdicts-0@5"]
+    assert compare_answers(log[: offsets[3]], replies[:4]) == ([], 3)
 
 
-def test_what_answers_nothing_of_the_log_is_a_finding() -> None:
+def test_an_answer_without_its_request_is_a_finding() -> None:
     log, given = log_and_answers()
-    log = [(at, ms, None if at == list(given)[2] else raw) for at, ms, raw in log[:-1]]
-    replies = sent(given)[:3]
+    log = [(offset, ms, None if offset == list(given)[2] else raw) for offset, ms, raw in log[:-1]]
+    replies = to_messages(given)[:3]
 
-    assert "verdicts-0@2" in compared(log, replies)[0]
+    assert "verdicts-0@2" in compare_answers(log, replies)[0]

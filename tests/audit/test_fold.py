@@ -31,8 +31,8 @@ def test_the_fold_judges_as_the_index_does(kind: str) -> None:
         index, fold = LogIndex(MemoryStore()), Fold(PlainScan())
         for offset, raw in enumerate(log):
             given = {
-                at: answers.decode(answer)
-                for at, answer in index.apply([(offset, append_time(offset), raw)])
+                answered: answers.decode(answer)
+                for answered, answer in index.apply([(offset, append_time(offset), raw)])
             }
             judgements = fold.judge(offset, append_time(offset), read(raw))
             answer = given.get(offset)
@@ -66,8 +66,8 @@ def test_the_scan_finds_what_a_list_finds(kind: str) -> None:
         limbs, changed = limbs.copy(), np.frombuffer(sketch, np.uint8).copy()
         for _ in range(chance.integers(0, 12)):
             limbs[chance.integers(2)] ^= np.uint64(1) << np.uint64(chance.integers(64))
-        at = chance.integers(0, 120, chance.integers(0, 60))
-        changed[at] = chance.integers(0, 256, len(at))
+        positions = chance.integers(0, 120, chance.integers(0, 60))
+        changed[positions] = chance.integers(0, 256, len(positions))
         return ComparedText(
             limbs,
             int(chance.integers(*chance.choice([(20, 60), (0, 120)]))),
@@ -80,7 +80,7 @@ def test_the_scan_finds_what_a_list_finds(kind: str) -> None:
         number = int.from_bytes(text.limbs.tobytes(), "little")
         return number, text.features, text.sketch.tobytes(), text.origin
 
-    for turn in range(90):  # more rows than there is room for at first
+    for turn in range(90):  # more rows than the initial capacity
         for _ in range(chance.integers(0, 30)):
             rows.add_entry(text_of_a_family())
         if rows.count:
@@ -90,7 +90,7 @@ def test_the_scan_finds_what_a_list_finds(kind: str) -> None:
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
         expected = plain.find(reach, rows, first, rows.count, asked).tolist()
-        found += sum(one >= 0 for one, _ in expected)
+        found += sum(near >= 0 for near, _ in expected)
         for new, places in zip(asked, expected, strict=True) if turn % 6 == 5 else ():
             peers = [
                 row
@@ -102,5 +102,7 @@ def test_the_scan_finds_what_a_list_finds(kind: str) -> None:
                 next(found_by(plan.to_fields(), as_text(new), known), None)
                 for found_by in (oracle.near, oracle.siblings)
             ]
-            assert places == [-1 if one is None else peers[one] for one in firsts]
+            assert places == [
+                -1 if peer_index is None else peers[peer_index] for peer_index in firsts
+            ]
     assert found > 20

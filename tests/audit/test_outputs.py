@@ -66,51 +66,55 @@ class Scene:
         for offset, raw in enumerate(log):
             self.outline.add_record(offset, APPEND_MS + 1000 * offset, decode(raw))
         self.source = [
-            Message(TOPIC, 0, at, b"k%d" % at, b"v%d" % at, 1000 + at, [("n", b"1")])
-            for at in range(6)
+            Message(
+                TOPIC, 0, offset, b"k%d" % offset, b"v%d" % offset, 1000 + offset, [("n", b"1")]
+            )
+            for offset in range(6)
         ]
         self.source[2] = self.source[2]._replace(headers=[("dedup.verdict", b"forged")])
 
     def left(self) -> list[Message]:
         places = [(1, 0), (1, 1), None, (2, 0), (2, 1)]
         found, ends, fold = [], dict.fromkeys(NAMES, 0), Fold(PlainScan())
-        judged = [fold.judge(at, 0, decode(raw)) for at, raw in enumerate(LOG)]
-        for at, place in enumerate(places):
+        judged = [fold.judge(offset, 0, decode(raw)) for offset, raw in enumerate(LOG)]
+        for offset, place in enumerate(places):
             if place is None:
-                own, topic = (
-                    headers.of_verdict(source_at(at), RECIPE, None, Reason.EMPTY),
+                output_headers, topic = (
+                    headers.of_verdict(source_at(offset), RECIPE, None, Reason.EMPTY),
                     NAMES[0],
                 )
             else:
                 judgement = (judged[place[0]] or ())[place[1]]
                 known = self.outline.document(LogPlace(*place))
                 assert known is not None
-                own, topic = (
-                    of_verdict(source_at(at), RECIPE, known.hex, judgement),
+                output_headers, topic = (
+                    of_verdict(source_at(offset), RECIPE, known.hex, judgement),
                     NAMES[judgement.of is not None],
                 )
-            found.append(self._output(at, topic, ends, own))
+            found.append(self._output(offset, topic, ends, output_headers))
         letter = headers.of_dead_letter(
             DeadLetter("decode", "Bad", "why"), Position(TOPIC, b"", 0, 5), "group", 1005
         )
         found.append(self._output(5, NAMES[2], ends, letter))
         return found
 
-    def _output(self, at: int, topic: str, ends: dict[str, int], own: Headers) -> Message:
-        one, ends[topic] = self.source[at], ends[topic] + 1
+    def _output(
+        self, offset: int, topic: str, ends: dict[str, int], added_headers: Headers
+    ) -> Message:
+        source, ends[topic] = self.source[offset], ends[topic] + 1
         return Message(
             topic,
             0,
             ends[topic] - 1,
-            one.key,
-            one.value,
-            one.timestamp_ms,
-            headers.escape_source_headers(one.headers) + own,
+            source.key,
+            source.value,
+            source.timestamp_ms,
+            headers.escape_source_headers(source.headers) + added_headers,
         )
 
     def audit(
         self,
-        came: Iterable[Message],
+        messages: Iterable[Message],
         *,
         committed: int = 6,
         low: int = 0,
@@ -122,8 +126,8 @@ class Scene:
         book = AuditLedger(
             self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings
         )
-        for one in self.source[low:]:
-            book.add_source(one, content_digests.digest_source(one))
+        for message in self.source[low:]:
+            book.add_source(message, content_digests.digest_source(message))
         outputs = AuditedOutputs(
             self.outline,
             book,
@@ -133,19 +137,19 @@ class Scene:
             {0: all_lows["unique", 0]},
             findings,
         )
-        for one in sorted(came, key=lambda one: NAMES.index(one.topic)):
-            outputs.add_message(one)
+        for message in sorted(messages, key=lambda message: NAMES.index(message.topic)):
+            outputs.add_message(message)
         book.close()
         outputs.close()
         return findings.shown, book, outputs
 
 
 def kinds(found: tuple[list[Violation], AuditLedger, AuditedOutputs]) -> list[str]:
-    return sorted(f"{one.kind} {one.position}" for one in found[0])
+    return sorted(f"{violation.kind} {violation.position}" for violation in found[0])
 
 
 @pytest.mark.parametrize("scan", [True, False])
-def test_what_workers_write_is_clean(scan: bool) -> None:
+def test_correct_outputs_have_no_findings(scan: bool) -> None:
     """All six come out once; the fold compares what the log judged, also where it only follows the
     log's orders."""
     scene = Scene(scan=scan)
@@ -169,58 +173,60 @@ def test_what_workers_write_is_clean(scan: bool) -> None:
         ([], {"headers": []}, False),
     ],
 )
-def test_a_letter_may_lack_what_it_says(
+def test_a_dead_letter_may_lack_what_it_declares(
     cut: Headers, changed: dict[str, Any], is_clean: bool
 ) -> None:
     """And nothing else of it may differ from its record; one whose key or headers were cut is held
     to its place."""
     scene = Scene()
     *rest, letter = scene.left()
-    _, own = split_dead_letter(letter.headers)
-    foreign = changed.get("headers", letter.headers[: -len(own)])
-    letter = letter._replace(**changed | {"headers": [*foreign, *own, *cut]})
+    _, letter_headers = split_dead_letter(letter.headers)
+    foreign = changed.get("headers", letter.headers[: -len(letter_headers)])
+    letter = letter._replace(**changed | {"headers": [*foreign, *letter_headers, *cut]})
 
     assert kinds(scene.audit([*rest, letter])) == (
         [] if is_clean else ["changed dlq.documents-0@0"]
     )
 
 
-@pytest.mark.parametrize("at", range(6))
-def test_a_record_that_is_missing_is_lost(at: int) -> None:
+@pytest.mark.parametrize("offset", range(6))
+def test_a_record_that_is_missing_is_lost(offset: int) -> None:
     """Whatever it was; a representative is told as unemitted too, and one that is named is missed
     by its duplicate."""
     scene = Scene()
-    came = scene.left()
-    del came[at]
+    messages = scene.left()
+    del messages[offset]
 
-    found = scene.audit(came)
+    found = scene.audit(messages)
 
-    expected = [f"lost documents-0@{at}"]
-    if at in (0, 4):
-        expected.append(f"unemitted documents-0@{at}")
-    if at == 0:
+    expected = [f"lost documents-0@{offset}"]
+    if offset in (0, 4):
+        expected.append(f"unemitted documents-0@{offset}")
+    if offset == 0:
         expected.append("representative duplicates-0@0")
     assert kinds(found) == sorted(expected)
-    if at == 4:
+    if offset == 4:
         assert found[2].unemitted.oldest_ms == APPEND_MS + 2000
 
 
-@pytest.mark.parametrize("at", range(6))
-def test_a_record_that_left_twice_is_named_at_both_places(at: int) -> None:
-    """With or without a place in the log; what has none can only be told to come from nowhere."""
+@pytest.mark.parametrize("offset", range(6))
+def test_a_record_emitted_twice_is_reported_with_both_positions(offset: int) -> None:
+    """A record without a place in the log is only reported as coming from nowhere."""
     scene = Scene()
-    came = scene.left()
-    came.append(came[at]._replace(offset=99))
+    messages = scene.left()
+    messages.append(messages[offset]._replace(offset=99))
 
-    found = [one for one in scene.audit(came)[0] if one.kind is not Kind.ORDER]
+    found = [
+        violation for violation in scene.audit(messages)[0] if violation.kind is not Kind.ORDER
+    ]
 
-    assert [one.kind for one in found] == [Kind.NOWHERE if at == 2 else Kind.TWICE]
-    assert found[0].position == f"{came[at].topic}-0@99"
-    if at != 2:
-        assert f"first at {came[at].topic}-0@{came[at].offset}" in found[0].sentence
+    assert [violation.kind for violation in found] == [Kind.NOWHERE if offset == 2 else Kind.TWICE]
+    assert found[0].position == f"{messages[offset].topic}-0@99"
+    if offset != 2:
+        assert f"first at {messages[offset].topic}-0@{messages[offset].offset}" in found[0].sentence
 
 
-def test_what_waits_is_not_lost() -> None:
+def test_records_in_flight_are_not_lost() -> None:
     """Above the group's committed offset nothing is missing, and representatives there are in
     flight."""
     scene = Scene()
@@ -231,12 +237,16 @@ def test_what_waits_is_not_lost() -> None:
     assert (outputs.in_flight.count, outputs.unemitted.count) == (1, 0)
     # A duplicate may leave before its representative, which another worker commits.
     assert (
-        kinds(scene.audit([one for one in scene.left() if one.topic == "duplicates"], committed=0))
+        kinds(
+            scene.audit(
+                [message for message in scene.left() if message.topic == "duplicates"], committed=0
+            )
+        )
         == []
     )
 
 
-def test_what_retention_removed_is_said_and_not_lost() -> None:
+def test_records_removed_by_retention_are_counted_and_not_lost() -> None:
     """Source records that are gone are counted where they came out; outputs that are gone are not
     missed."""
     scene = Scene()
@@ -244,31 +254,42 @@ def test_what_retention_removed_is_said_and_not_lost() -> None:
     assert found == []
     assert book.counts[ledger.SOURCE_TRIMMED] == 3
 
-    came = [one for one in scene.left() if not (one.topic == "unique" and one.offset < 2)]
-    found, book, _ = scene.audit(came, lows={"unique": 2})
+    messages = [
+        message
+        for message in scene.left()
+        if not (message.topic == "unique" and message.offset < 2)
+    ]
+    found, book, _ = scene.audit(messages, lows={"unique": 2})
     assert found == []
     assert book.counts[ledger.OUTPUTS_TRIMMED] == 2
 
 
-def test_a_rewind_explains_what_left_again() -> None:
+def test_a_rewind_explains_repeated_outputs() -> None:
     """What was read again in a later epoch may leave once more, and the order may go back once; but
     no more than that."""
-    came = Scene().left()
-    more = [came[3]._replace(offset=11), came[4]._replace(offset=12), came[2]._replace(offset=13)]
-    again = [one._replace(offset=one.offset + 20) for one in (came[0], came[3], came[4])]
+    messages = Scene().left()
+    more = [
+        messages[3]._replace(offset=11),
+        messages[4]._replace(offset=12),
+        messages[2]._replace(offset=13),
+    ]
+    again = [
+        message._replace(offset=message.offset + 20)
+        for message in (messages[0], messages[3], messages[4])
+    ]
     rewound = Scene(epochs={3: (1, 3)})
     # In the second epoch its own place in the log decides on a duplicate.
     second = of_verdict(source_at(3), RECIPE, b"%032x" % FAR, rewound.outline.judgements[3][2])
     more[0] = more[0]._replace(headers=[("n", b"1"), *second])
 
-    assert kinds(rewound.audit([*came, *more[:2]])) == []
-    assert rewound.audit([*came, *more[:2]])[1].counts[ledger.REDELIVERED] == 2
-    assert "twice unique-0@20" in kinds(rewound.audit([*came, *again]))
-    assert any(one.startswith("twice") for one in kinds(Scene().audit([*came, *more[:2]])))
+    assert kinds(rewound.audit([*messages, *more[:2]])) == []
+    assert rewound.audit([*messages, *more[:2]])[1].counts[ledger.REDELIVERED] == 2
+    assert "twice unique-0@20" in kinds(rewound.audit([*messages, *again]))
+    assert any(kind.startswith("twice") for kind in kinds(Scene().audit([*messages, *more[:2]])))
 
 
 @pytest.mark.parametrize(
-    ("at", "name", "value", "kind", "says"),
+    ("offset", "name", "value", "kind", "expected"),
     [
         (0, "dedup.reason", b"too-short", Kind.VERDICT, "dedup.reason is 'too-short', not 'new'"),
         (
@@ -303,32 +324,39 @@ def test_a_rewind_explains_what_left_again() -> None:
     ],
 )
 def test_a_wrong_header_is_named(
-    at: int, name: str, value: bytes, kind: Kind | None, says: str
+    offset: int, name: str, value: bytes, kind: Kind | None, expected: str
 ) -> None:
-    """Each is held against the log, and the sentence says what is there and what should be."""
+    """The report names the wrong value and the value that the log implies."""
     scene = Scene()
-    came = scene.left()
-    came[at] = came[at]._replace(
-        headers=[(one, value if one == name else old) for one, old in came[at].headers]
+    messages = scene.left()
+    messages[offset] = messages[offset]._replace(
+        headers=[
+            (violation, value if violation == name else old)
+            for violation, old in messages[offset].headers
+        ]
     )
 
-    found, _, _ = scene.audit(came)
+    found, _, _ = scene.audit(messages)
 
     if kind is None:
         assert found == []
     else:
         assert any(
-            one.kind is kind and says in one.sentence and f"{came[at].topic}-0@" in one.position
-            for one in found
+            violation.kind is kind
+            and expected in violation.sentence
+            and f"{messages[offset].topic}-0@" in violation.position
+            for violation in found
         ), found
 
 
 def test_records_in_another_order_are_named() -> None:
     scene = Scene()
-    came = scene.left()
-    came[0], came[4] = came[4]._replace(offset=0), came[0]._replace(offset=2)
+    messages = scene.left()
+    messages[0], messages[4] = messages[4]._replace(offset=0), messages[0]._replace(offset=2)
 
-    found = scene.audit([came[0], came[2], came[4], came[1], came[3], came[5]])
+    found = scene.audit(
+        [messages[0], messages[2], messages[4], messages[1], messages[3], messages[5]]
+    )
 
     assert kinds(found) == ["order unique-0@1", "order unique-0@2"]
 
@@ -337,8 +365,8 @@ def test_seeds_and_releases_are_exempt() -> None:
     """A seed may be named though it never left; a released document is on both outputs, once, or is
     on its way there; a rewind may bring it there instead of the command."""
     outline = LogOutline(Fold(PlainScan()))
-    one, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
-    log = [declare(PLANS["blocks"]), seed([one]), batch([copy]), release(copy)]
+    seeded, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
+    log = [declare(PLANS["blocks"]), seed([seeded]), batch([copy]), release(copy)]
     for offset, raw in enumerate(log):
         outline.add_record(offset, APPEND_MS, decode(raw))
     (judgement,) = outline.judgements[2]
@@ -355,14 +383,14 @@ def test_seeds_and_releases_are_exempt() -> None:
         ),
     )
 
-    def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
+    def audit(*messages: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)
         book = AuditLedger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
         book.add_source(source, content_digests.digest_source(source))
         outputs = AuditedOutputs(
             outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms
         )
-        for message in came:
+        for message in messages:
             outputs.add_message(message)
         book.close()
         outputs.close()
@@ -385,45 +413,49 @@ def test_seeds_and_releases_are_exempt() -> None:
     assert audit(left, again, now_ms=APPEND_MS + 3_600_000) == ([], 0)
 
 
-def test_what_is_read_again_without_a_verdict_is_not_twice() -> None:
+def test_a_record_read_again_without_a_verdict_is_not_twice() -> None:
     """A rewind begins where it begins, though the log has its epoch only from the first document
     that needs a verdict on."""
     scene = Scene(epochs={1: (1, 3)})
-    came = scene.left()
-    again = came[2]._replace(offset=9)
+    messages = scene.left()
+    again = messages[2]._replace(offset=9)
 
-    assert scene.audit([*came, again])[0] == []
-    assert Kind.TWICE in {one.kind for one in scene.audit([*came, came[1]._replace(offset=9)])[0]}
+    assert scene.audit([*messages, again])[0] == []
+    assert Kind.TWICE in {
+        violation.kind for violation in scene.audit([*messages, messages[1]._replace(offset=9)])[0]
+    }
     silent = Scene()
-    assert Kind.NOWHERE in {one.kind for one in silent.audit([*came, again])[0]}
+    assert Kind.NOWHERE in {violation.kind for violation in silent.audit([*messages, again])[0]}
     silent.outline.committed_epochs[TOPIC, TOPIC_ID, 0] = 1
-    assert silent.audit([*came, again])[0] == []
+    assert silent.audit([*messages, again])[0] == []
 
 
 def test_a_verdict_given_again_after_a_take_down_names_no_id() -> None:
     """The id is gone from it, and everything else stands; another id, or none without a take-down,
     is a violation."""
     scene = Scene()
-    came = scene.left()
+    messages = scene.left()
     blanked = [
-        one._replace(
-            headers=[(name, b"" if name == headers.OF_ID else value) for name, value in one.headers]
+        violation._replace(
+            headers=[
+                (name, b"" if name == headers.OF_ID else value) for name, value in violation.headers
+            ]
         )
-        for one in came
+        for violation in messages
     ]
 
-    assert {one.kind for one in scene.audit(blanked)[0]} == {Kind.VERDICT}
+    assert {violation.kind for violation in scene.audit(blanked)[0]} == {Kind.VERDICT}
     raw = forget(b"a")
     scene.outline.add_record(3, APPEND_MS + 9000, decode(raw))
     assert scene.audit(blanked)[0] == []
-    assert scene.audit(came)[0] == []
+    assert scene.audit(messages)[0] == []
 
 
-def test_a_rewound_page_may_leave_without_its_sibling() -> None:
+def test_a_rewound_page_may_lack_its_sibling() -> None:
     """An index answers a representative again without its sibling, so only a page that the log
     answered again may lack it, and it lacks all of it."""
     for scene in (Scene(), Scene(epochs={3: (1, 0)})):
-        came = scene.left()
+        messages = scene.left()
         first, second = scene.outline.judgements[1]
         assert first.reason is Reason.NEW
         kept = first._replace(of=second.of, similarity=74)
@@ -431,11 +463,11 @@ def test_a_rewound_page_may_leave_without_its_sibling() -> None:
         known = scene.outline.document(LogPlace(1, 0))
         assert known is not None
         whole = of_verdict(source_at(0), RECIPE, known.hex, kept)
-        with_sibling = [came[0]._replace(headers=[("n", b"1"), *whole]), *came[1:]]
+        with_sibling = [messages[0]._replace(headers=[("n", b"1"), *whole]), *messages[1:]]
 
         was_answered_again = 3 in scene.outline.judgements
         assert scene.audit(with_sibling)[0] == []
-        assert (scene.audit(came)[0] == []) is was_answered_again
+        assert (scene.audit(messages)[0] == []) is was_answered_again
         part = [header for header in whole if header[0] != headers.SIBLING_ID]
-        came[0] = came[0]._replace(headers=[("n", b"1"), *part])
-        assert {one.kind for one in scene.audit(came)[0]} == {Kind.VERDICT}
+        messages[0] = messages[0]._replace(headers=[("n", b"1"), *part])
+        assert {violation.kind for violation in scene.audit(messages)[0]} == {Kind.VERDICT}

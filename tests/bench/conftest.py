@@ -1,4 +1,4 @@
-"""The benches promise users nothing: `make test` leaves this folder to `make test-all`."""
+"""Users do not depend on the benches: only `make test-all` runs the tests of this folder."""
 
 from __future__ import annotations
 

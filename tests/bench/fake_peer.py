@@ -1,4 +1,4 @@
-"""A peer process for the tests: takes pairs of texts with equal first letters; one method fails."""
+"""A fake peer process: it pairs texts with equal first letters; the method `broken` fails."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ for line in sys.stdin:
     if question["method"] == "broken":
         sys.exit(3)
     texts = question["texts"]
-    # Larger place first, and each with itself: order and such pairs are not the peer's to get right.
+    # Larger place first, and pairs of a text with itself: the bench must accept both.
     near = [
         (b, a)
         for a, b in itertools.combinations_with_replacement(range(len(texts)), 2)

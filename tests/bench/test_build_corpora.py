@@ -1,4 +1,4 @@
-"""Corpora that are built from a repository are those that `bench quality` reads."""
+"""Corpora that are built from a repository can be read by `bench quality`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def commit(repository: Path, files: dict[str, str]) -> str:
 
 
 def test_sets_of_a_repository_have_documents_truth_and_licence(tmp_path: Path) -> None:
-    """Two commits of the same pages are versions: equal, near and unlike pairs are told apart."""
+    """Pages of two commits are versions: pairs are marked as equal or near."""
     repository = tmp_path / "repository"
     page, other = " ".join(WORDS), " ".join(reversed(WORDS))
     first = commit(
@@ -46,16 +46,18 @@ def test_sets_of_a_repository_have_documents_truth_and_licence(tmp_path: Path) -
     main(to, {"pages": pages, "lines": lines, "fewest": fewest})
 
     found = {corpus.name: corpus for corpus in read_corpora(to)}
-    assert [(one.id, one.language) for one in found["pages"].documents] == [
+    assert [(document.id, document.language) for document in found["pages"].documents] == [
         (f"docs/a.md@{first}", "en"),
         (f"docs/fr/b.md@{first}", "fr"),
         (f"docs/a.md@{second}", "en"),
         (f"docs/fr/b.md@{second}", "fr"),
     ]
-    shown = {pair: one.verdict for pair, one in found["pages"].pairs.items()}
+    shown = {pair: known.verdict for pair, known in found["pages"].pairs.items()}
     assert shown == {(0, 2): "dup", (1, 3): "exact"}
     assert found["pages"].documents[0].text == page
-    shown = [(one.id, one.text, one.language) for one in found["lines"].documents]
+    shown = [
+        (document.id, document.text, document.language) for document in found["lines"].documents
+    ]
     assert shown == [("1", "one", "de"), ("2", "two", "de")]
     assert len(found["fewest"].documents) == 1
     sentence = f"- `pages`: {repository} {first}, {second}; licence: MIT\n"
@@ -67,4 +69,4 @@ def test_sets_of_a_repository_have_documents_truth_and_licence(tmp_path: Path) -
 def test_every_source_names_its_licence_and_a_fixed_commit() -> None:
     for source in SOURCES.values():
         assert source.licence
-        assert all(len(one) >= 7 and int(one, 16) >= 0 for one in source.commits)
+        assert all(len(sha) >= 7 and int(sha, 16) >= 0 for sha in source.commits)

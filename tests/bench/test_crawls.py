@@ -65,7 +65,7 @@ def test_independent_originals_are_distinct(crawl: list[CrawledPage]) -> None:
             for page in crawl
             if page.kind == "original" and page.language == code
         ]
-        values = [truth.jaccard(one, other) for one, other in itertools.combinations(found, 2)]
+        values = [truth.jaccard(first, other) for first, other in itertools.combinations(found, 2)]
 
         assert len(values) > 100
         assert max(values) < 0.3
@@ -82,17 +82,17 @@ def test_translations_are_no_duplicates(crawl: list[CrawledPage]) -> None:
             assert all(known.get((earlier, place), 0) < GREY_FROM for earlier in range(place))
 
 
-def test_of_the_large_site_only_copies_are_copies(crawl: list[CrawledPage]) -> None:
-    """Any two of its pages share about half, which is no copy; a copy is nearly its page."""
+def test_only_copies_on_the_large_site_are_near_duplicates(crawl: list[CrawledPage]) -> None:
+    """Two pages of the site have a Jaccard of 0.5 to 0.65; a copy has more than 0.95."""
     pages = [page for page in crawl if page.is_on_large_site]
     of = {page.id: page.of for page in pages}
     features = {page.id: truth.shingles(page.text, page.language) for page in pages}
-    for one, other in itertools.combinations(of, 2):
-        alike = truth.jaccard(features[one], features[other])
-        if of[other] == one:
-            assert alike > 0.95
+    for first, other in itertools.combinations(of, 2):
+        similarity = truth.jaccard(features[first], features[other])
+        if of[other] == first:
+            assert similarity > 0.95
         else:
-            assert 0.5 < alike < 0.65  # which `bands` asks for
+            assert 0.5 < similarity < 0.65  # the threshold of `bands`
 
 
 @pytest.mark.parametrize("size_bytes", few([250, 1000, 6000]))
@@ -135,7 +135,7 @@ def test_endless_originals_are_distinct_and_copies_are_duplicates(
 
 
 def test_words_are_split_as_the_recipe_splits_them() -> None:
-    """Measured by another split, copies would be counted that the filter cannot see."""
+    """With another split the bench would count copies that the filter cannot see."""
     odd = "snake_case, x² don't, п\u02bcять; अवन्\u200d 'quoted' soft\u00adhyphen a\u0301\u0323b ①"
     texts = [odd, *(page.text for page in mini_crawl(3, 300) if page.language not in UNSPACED)]
     assert len(texts) > 100
@@ -171,7 +171,7 @@ def test_shingles(text: str, language: str, expected: set[str]) -> None:
 
 
 def test_pairs_equal_brute_force() -> None:
-    """As a plain double loop over the definition finds them, on a random sample."""
+    """On a random sample, the pairs are those of a double loop over the definition."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     pages = random.Random(seed).sample(mini_crawl(seed, 300), 150)
@@ -195,20 +195,20 @@ def test_pairs_equal_brute_force() -> None:
     assert expected == truth.find_pairs(pages)
 
 
-def test_pages_of_one_site_with_other_titles_are_two_pages_up_to_97_per_cent() -> None:
-    """They are grey, not copies; of different sites, or without a title, they are copies."""
+def test_pages_of_a_site_with_different_titles_are_grey_up_to_97_percent() -> None:
+    """Such pages are grey; pages of different sites or without a title are duplicates."""
     words = [f"word{number}" for number in range(400)]
-    one, other, equal = (
+    first, other, equal = (
         CrawledPage("", " ".join(words[:-last] + ["end"] * last), "en", "edit", None, b"", b"")
         for last in (1, 40, 3)
     )
 
     def verdicts(*named: tuple[str, str]) -> list[str]:
-        return [pair.verdict for pair in truth.find_pairs([one, other, equal], named)][::2]
+        return [pair.verdict for pair in truth.find_pairs([first, other, equal], named)][::2]
 
     assert verdicts() == ["duplicate", "duplicate"]
     assert verdicts(("a", "1"), ("a", "2"), ("a", "3")) == ["grey", "grey"]
     assert verdicts(("a", "1"), ("a", ""), ("a", "1")) == ["duplicate", "duplicate"]
     assert verdicts(("a", "1"), ("b", "2"), ("c", "3")) == ["duplicate", "duplicate"]
-    found = [pair.verdict for pair in truth.find_pairs([one, equal], [("a", "1"), ("a", "2")])]
+    found = [pair.verdict for pair in truth.find_pairs([first, equal], [("a", "1"), ("a", "2")])]
     assert found == ["duplicate"]

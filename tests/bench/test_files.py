@@ -10,8 +10,8 @@ import numpy as np
 from bench.files import run_measured
 
 
-def test_the_memory_of_a_program_is_its_own() -> None:
-    mine = np.ones(200_000_000, np.uint8)
+def test_the_memory_of_a_program_excludes_that_of_the_bench() -> None:
+    ballast = np.ones(200_000_000, np.uint8)
 
     with tempfile.TemporaryFile() as out:
         small = run_measured([sys.executable, "-I", "-S", "-c", "print('x')"], out)
@@ -20,7 +20,7 @@ def test_the_memory_of_a_program_is_its_own() -> None:
         out.seek(0)
         assert out.read() == b"x\n"
 
-    assert mine.all()
+    assert ballast.all()
     assert small[0] == large[0] == 0
     assert small[2] < 40
     assert small[2] + 50 < large[2] < 120

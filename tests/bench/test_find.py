@@ -1,4 +1,4 @@
-"""`bench files`, `bench find` and the edits: what is planted is there, and is found."""
+"""`bench files`, `bench find` and the edits: planted texts exist and are found."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from stream_dedup.search.query import SearchQuery
 from stream_dedup.search.texts import TextIndex
 
 
-def test_the_file_has_the_copies_that_it_is_said_to_have(tmp_path: Path) -> None:
-    """The same numbers make the same file; only copies are like an earlier text."""
+def test_the_file_contains_the_stated_copies(tmp_path: Path) -> None:
+    """The same arguments write the same file; only copies resemble an earlier text."""
     truth = write_file(tmp_path / "a.jsonl", 1000, 1100, 3)
     assert write_file(tmp_path / "b.jsonl", 1000, 1100, 3) == truth
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
@@ -45,7 +45,7 @@ TEXT = [" ".join(f"word{sentence}x{word}" for word in range(12)) + "." for sente
 OTHER = [" ".join(f"other{sentence}x{word}" for word in range(12)) + "." for sentence in range(20)]
 
 
-def test_each_kind_of_edit_is_what_it_says() -> None:
+def test_each_kind_of_edit_changes_the_right_part() -> None:
     dice = np.random.default_rng(1)
 
     agency, abridged, scanned = (
@@ -56,7 +56,11 @@ def test_each_kind_of_edit_is_what_it_says() -> None:
     assert abridged.split() == " ".join(TEXT).split()[:144]
     whole = " ".join(TEXT)
     assert len(scanned) == len(whole)
-    assert 0.005 < np.mean([one != other for one, other in zip(scanned, whole, strict=True)]) < 0.03
+    assert (
+        0.005
+        < np.mean([letter != other for letter, other in zip(scanned, whole, strict=True)])
+        < 0.03
+    )
 
 
 SMALL = FindOptions(documents=90, size_bytes=1000, clues=4, scans=27)
@@ -66,32 +70,32 @@ def test_every_clue_finds_its_text_and_the_scan_agrees(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "figures.json"
-    asked = f"find --documents 90 --size 1000 --clues 4 --scans 27 --seed 5 --json {target}"
+    command = f"find --documents 90 --size 1000 --clues 4 --scans 27 --seed 5 --json {target}"
 
-    assert main(asked.split()) == 0
+    assert main(command.split()) == 0
 
     shown = capsys.readouterr().out
     assert shown.startswith("seed 5\n")
     assert re.search(r"Japanese, 60 words +1\.000, 1\.000 ", shown)
     figures = json.loads(target.read_text())
     assert (figures["documents"], figures["seed"]) == (90, 5)
-    assert [(one["language"], one["tokens"], one["change"]) for one in figures["cells"]] == [
+    assert [(cell["language"], cell["tokens"], cell["change"]) for cell in figures["cells"]] == [
         (code, tokens, change) for code in LANGUAGES for tokens in TOKENS for change in CHANGES
     ]
-    assert {one["asked"] for one in figures["cells"]} == {4}
-    whole = [one for one in figures["cells"] if one["change"] == "whole"]
-    assert {one["recall"] for one in whole if one["language"] == "en"} == {1.0}
-    found = [(one["tokens"], one["asked"]) for one in figures["scans"]]
+    assert {cell["asked"] for cell in figures["cells"]} == {4}
+    whole = [cell for cell in figures["cells"] if cell["change"] == "whole"]
+    assert {cell["recall"] for cell in whole if cell["language"] == "en"} == {1.0}
+    found = [(scan["tokens"], scan["asked"]) for scan in figures["scans"]]
     assert found == [(tokens, 9) for tokens in TOKENS]
     assert figures["bytes_in_engine"] > 300
     names = ("loaded_per_second", "load_cpu_us", "median_ms", "ask_cpu_ms")
     assert min(figures[name] for name in names) > 0
 
 
-def test_an_engine_that_overlooks_a_document_is_complained_of(
+def test_documents_that_the_engine_misses_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its recall says so, and the scan names the clue."""
+    """The recall drops, and the scan reports each missed clue."""
     ask = TextIndex.find
 
     def overlook(

@@ -1,4 +1,4 @@
-"""The guard against losing speed: what a document costs, beside a yardstick on this machine."""
+"""Guard against slowdowns: a document's CPU time relative to a yardstick on this machine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from stream_dedup.worker.prepare import Preparer
 DOCUMENTS = 1000
 TRIES = 3
 ROUNDS = 5
-# Medians on two cores of an AMD EPYC; a loss of less than this share may be the machine's.
+# Medians on two cores of an AMD EPYC; a smaller loss than this factor may be noise.
 RECORDED = {"worker": 0.65, "index": 0.45}
 LOSS = 2.0
 
 
 @pytest.fixture(autouse=True)
-def _collector_as_in_a_role() -> Iterator[None]:
+def _tune_collector_as_in_a_role() -> Iterator[None]:
     before = gc.get_threshold()
     gc.set_threshold(200_000, 50, 1000)
     yield
@@ -42,7 +42,7 @@ def _collector_as_in_a_role() -> Iterator[None]:
 
 
 class Path:
-    """A worker and an index without Kafka and disk; each call takes one batch all the way."""
+    """A worker and an index without Kafka and disk; `take` sends a batch all the way."""
 
     def __init__(self) -> None:
         recipe, nonce = Recipe(), bytes(16)
@@ -65,13 +65,13 @@ class Path:
         parts = self._flow.admit(batch)
         worker = time.thread_time() - began
         began = time.thread_time()
-        said = self._index.apply(
-            [(self._log_offset + at, 1, part.raw) for at, part in enumerate(parts)]
+        raw_answers = self._index.apply(
+            [(self._log_offset + place, 1, part.raw) for place, part in enumerate(parts)]
         )
         index = time.thread_time() - began
         self._log_offset += len(parts)
         began = time.thread_time()
-        for _, raw in said:
+        for _, raw in raw_answers:
             answer = answers.decode(raw)
             assert isinstance(answer, answers.LogAnswer)
             self._flow.answered(answer)
@@ -97,7 +97,7 @@ def yardstick(messages: list[Message]) -> float:
     return time.thread_time() - began
 
 
-def measured(
+def measure_ratios(
     take: Callable[[list[Message]], dict[str, float]], batches: list[list[Message]]
 ) -> dict[str, float]:
     """Return the median over some batches of each role's time divided by the yardstick's."""
@@ -109,7 +109,7 @@ def measured(
     return {role: statistics.median(ratios) for role, ratios in found.items()}
 
 
-def test_a_document_costs_about_what_it_did() -> None:
+def test_the_cpu_time_of_a_document_has_not_doubled() -> None:
     """At most twice the recorded share of the yardstick's time, in the best of three tries."""
     pages = list(
         endless(
@@ -121,8 +121,8 @@ def test_a_document_costs_about_what_it_did() -> None:
         )
     )
     messages = [
-        Message("documents", 0, at, page.key, page.value, 1_700_000_000_000 + at, [])
-        for at, page in enumerate(pages)
+        Message("documents", 0, place, page.key, page.value, 1_700_000_000_000 + place, [])
+        for place, page in enumerate(pages)
     ]
     batches = [messages[first : first + DOCUMENTS] for first in range(0, len(messages), DOCUMENTS)]
     path = Path()
@@ -130,7 +130,9 @@ def test_a_document_costs_about_what_it_did() -> None:
 
     tries = []
     for number in range(TRIES):
-        tries.append(measured(path.take, batches[1 + number * ROUNDS : 1 + (number + 1) * ROUNDS]))
+        tries.append(
+            measure_ratios(path.take, batches[1 + number * ROUNDS : 1 + (number + 1) * ROUNDS])
+        )
         if all(tries[-1][role] <= LOSS * ratio for role, ratio in RECORDED.items()):
             return
 

@@ -24,8 +24,8 @@ from stream_dedup.log.answers import LogAnswer, Rejected, decode, encode
 from stream_dedup.log.schema import Judgement
 
 
-def test_a_stream_is_a_function_of_its_numbers() -> None:
-    """Also from the middle; copies are of earlier originals, and so many bits off."""
+def test_a_stream_is_reproducible() -> None:
+    """Also from the middle; a copy follows its original and differs by the given number of bits."""
     stream = PrintStream(PLANS["blocks"], 6000, 0.3, 15, seed=4)
     records = list(stream.records())
 
@@ -42,23 +42,23 @@ def test_a_stream_is_a_function_of_its_numbers() -> None:
 
 def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
-    asked = f"index --documents 6000 --plan classic --folder {tmp_path} --json {target}"
-    code = main(asked.split())
-    (said,) = json.loads(target.read_text(encoding="utf-8"))["runs"]
+    command = f"index --documents 6000 --plan classic --folder {tmp_path} --json {target}"
+    code = main(command.split())
+    (run,) = json.loads(target.read_text(encoding="utf-8"))["runs"]
 
     assert code == 0
-    assert said["planted_found"] > 300
-    assert (said["planted_missed"], said["complaints"]) == (0, [])
+    assert run["planted_found"] > 300
+    assert (run["planted_missed"], run["complaints"]) == (0, [])
     names = ("filled", "open_after_kill", "open_after_close", "restored", "rebuilt")
-    steps = [said[name] for name in names]
+    steps = [run[name] for name in names]
     assert len({step["chain"] for step in steps}) == 1
-    assert {step["statistics"]["entries"] for step in steps} == {6000 - said["planted_found"]}
-    assert said["disk_bytes_per_representative"]["total"] > 50
-    assert said["restored_entries_per_second"] > 0
+    assert {step["statistics"]["entries"] for step in steps} == {6000 - run["planted_found"]}
+    assert run["disk_bytes_per_representative"]["total"] > 50
+    assert run["restored_entries_per_second"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
-def judged(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
+def judge_records(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
     index = LogIndex(MemoryStore())
     index.apply([(0, BEGIN_MS, stream.declare())])
     for record in stream.records():
@@ -66,17 +66,17 @@ def judged(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
         yield record, raw
 
 
-def test_a_wrong_answer_is_no_chance() -> None:
+def test_a_wrong_answer_is_not_counted_as_chance() -> None:
     """A wrong verdict on an original ends the run; on a copy it counts as missed."""
     stream = PrintStream(PLANS["classic"], 3000, 0.3, 3)
-    (first, _), (record, raw), *_ = judged(stream)
+    (first, _), (record, raw), *_ = judge_records(stream)
     answer = decode(raw)
     assert isinstance(answer, LogAnswer)
     right = answer.judgements
     copies = [place for place, judgement in enumerate(right) if judgement.of is not None]
     other = right[copies[1]].of
 
-    def told(place: int, judgement: Judgement) -> bytes:
+    def encode_with(place: int, judgement: Judgement) -> bytes:
         changed = (*right[:place], judgement, *right[place + 1 :])
         return encode(replace(answer, judgements=changed), bytes(16))[0]
 
@@ -85,11 +85,13 @@ def test_a_wrong_answer_is_no_chance() -> None:
         right[copies[0]]._replace(distance=2),
         Judgement(Reason.NEW, right[copies[0]].decided),
     ):
-        planted, found, by_chance = AnswerChecker(stream).compare(record, told(copies[0], wrong))
+        planted, found, by_chance = AnswerChecker(stream).compare(
+            record, encode_with(copies[0], wrong)
+        )
         assert (planted - found, by_chance) == (1, 0)
     new = next(place for place in range(len(right)) if place not in copies)
     with pytest.raises(InvariantError, match="was judged NEAR"):
-        AnswerChecker(stream).compare(record, told(new, right[copies[0]]))
+        AnswerChecker(stream).compare(record, encode_with(new, right[copies[0]]))
     with pytest.raises(InvariantError, match="did not judge"):
         AnswerChecker(stream).compare(first, encode(Rejected(1, bytes(16), 0, "why"), bytes(16))[0])
 
@@ -101,14 +103,14 @@ REAL = {"bands": 0.003, "classic": 0.112}
 
 @pytest.mark.parametrize("name", REAL)
 def test_documents_are_as_near_as_real_texts(name: str) -> None:
-    """As many entries are looked up for each as for real ones, within a fifth."""
+    """The number of candidates per text is within 20 % of that of real texts."""
     found = candidates_per_text(PLANS[name], generated_columns(PLANS[name], 2_318, seed=1))
     assert found == pytest.approx(REAL[name], rel=0.2, abs=0.003)
 
 
-def test_what_a_kill_left_is_opened_with_other_memory_and_judged_on(tmp_path: Path) -> None:
-    """Every copy planted in what comes then is found, of originals from before the kill too."""
-    said: list[str] = []
+def test_a_killed_index_reopens_with_other_memory_and_judges_on(tmp_path: Path) -> None:
+    """Every copy planted after the kill is found, also of originals from before it."""
+    lines: list[str] = []
     options = IndexOptions(
         4_000,
         PLANS["bands"],
@@ -118,13 +120,13 @@ def test_what_a_kill_left_is_opened_with_other_memory_and_judged_on(tmp_path: Pa
         judging_only=True,
         reopen_bytes=600 << 20,
     )
-    report = run_index(options, said.append)
+    report = run_index(options, lines.append)
     found = report.as_json()
 
     assert report.complaints == []
     assert report.representatives < report.reopened["statistics"]["entries"] < 5_000
-    assert sum(one["documents"] for one in report.reopened_curve) == 1_000
-    assert sum(one["planted_found"] for one in report.reopened_curve) > 200
+    assert sum(point["documents"] for point in report.reopened_curve) == 1_000
+    assert sum(point["planted_found"] for point in report.reopened_curve) > 200
     assert found["reopened_documents_per_second"] > 0
     assert found["reopen_seconds"] > 0
     assert found["reopen_memory_bytes_allowed"] == 600 << 20

@@ -1,4 +1,4 @@
-"""The whole path beside a plain copy: what readings lead to, and a tiny run on a real Kafka."""
+"""The whole path compared with a plain copy: figures of readings, and tiny runs on Kafka."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def sample(variant: str, number: int, per_second: float | None, **balance: int) 
     )
 
 
-STEADY = [reading(at, n) for at, n in ((1, 10), (2, 49), (3, 60), (4, 500), (5, 1000))]
+STEADY = [reading(second, n) for second, n in ((1, 10), (2, 49), (3, 60), (4, 500), (5, 1000))]
 EARLY = [replace(reading(1, 100), is_complete=False), reading(2, 300), reading(3, 1000)]
-LATE = [replace(reading(at, at * 100), is_complete=False) for at in range(1, 7)]
+LATE = [replace(reading(n, n * 100), is_complete=False) for n in range(1, 7)]
 LATE.append(reading(7, 1000))
 
 
@@ -54,11 +54,11 @@ LATE.append(reading(7, 1000))
 def test_the_window_begins_at_5_percent_when_all_workers_have_joined(
     readings: list[PathReading], window: tuple[float, float]
 ) -> None:
-    """It ends when all is committed; if they join too late there is no figure."""
-    assert tuple(one.seconds for one in timed_window(readings, 1000)) == window
+    """It ends when everything is committed; it is empty if workers join too late."""
+    assert tuple(bound.seconds for bound in timed_window(readings, 1000)) == window
 
 
-def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
+def test_ratios_are_paired_by_round() -> None:
     """The median of paired ratios, not the ratio of medians; only of rounds with figures."""
     rounds: dict[str, list[float | None]] = {
         "copy": [100.0, 400.0, 50.0, None],
@@ -79,8 +79,8 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     assert report.documents_per_second("classic") is None
 
 
-def test_what_is_lost_or_doubled_is_a_complaint() -> None:
-    """In must be out, to a document, dead letters included."""
+def test_lost_or_doubled_documents_are_reported() -> None:
+    """Every document that goes in must come out once, dead letters included."""
     fields = {"in": 10, "unique": 6, "duplicates": 3, "dead_letters": 1}
     report = PathReport(PathOptions(), {}, [sample("blocks", 1, 100.0, **fields)])
 
@@ -98,10 +98,10 @@ def test_what_is_lost_or_doubled_is_a_complaint() -> None:
 @pytest.mark.broker
 @pytest.mark.long
 def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The copy copies all, and each plan judges all, a fifth at least twice."""
-    asked = f"path --documents 2000 --rounds 1 --no-latency --broker {bootstrap} --json -"
+    """The copy copies all documents, and each plan judges all; a fifth are duplicates."""
+    command = f"path --documents 2000 --rounds 1 --no-latency --broker {bootstrap} --json -"
 
-    code = main(asked.split())
+    code = main(command.split())
     out, err = capsys.readouterr()
 
     assert code == 0, err
@@ -110,20 +110,20 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert result["documents"]["count"] == 2000
     assert result["machine"]["cores"] >= 1
     assert list(result["variants"]) == list(VARIANTS)
-    found = [(one["variant"], one["round"]) for one in result["samples"]]
+    found = [(entry["variant"], entry["round"]) for entry in result["samples"]]
     assert found == [(name, 1) for name in VARIANTS]
-    copied, *judged = (one["balance"] for one in result["samples"])
+    copied, *judged = (entry["balance"] for entry in result["samples"])
     assert copied == {"in": 2000, "copies": 2000}
     for balance in judged:
         assert balance["unique"] + balance["duplicates"] == 2000
         assert balance["dead_letters"] == 0
         assert balance["duplicates"] > 400
-    for one in result["samples"]:
-        roles = {"copy"} if one["variant"] == "copy" else {"index", "worker"}
-        assert set(one["cpu_seconds_total"]) == set(one["memory_bytes_max"]) == roles
-        assert all(seconds > 0 for seconds in one["cpu_seconds_total"].values())
-        assert all(size > 1_000_000 for size in one["memory_bytes_max"].values())
-        assert 0 <= one["window_documents"] <= 1900
+    for entry in result["samples"]:
+        roles = {"copy"} if entry["variant"] == "copy" else {"index", "worker"}
+        assert set(entry["cpu_seconds_total"]) == set(entry["memory_bytes_max"]) == roles
+        assert all(seconds > 0 for seconds in entry["cpu_seconds_total"].values())
+        assert all(size > 1_000_000 for size in entry["memory_bytes_max"].values())
+        assert 0 <= entry["window_documents"] <= 1900
     for heading in ("documents/s", "of the copy", "CPU per document", "worker prepare"):
         assert heading in err
 
@@ -131,7 +131,7 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.broker
 @pytest.mark.long
 def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -> None:
-    """Each program that is here copies all that it is given, with nothing of ours in it."""
+    """Each installed peer copies all documents without a process of ours."""
     found, missing = find_peers()
     bench = Bench(
         PathOptions(documents=2000), BenchCluster(bootstrap), tmp_path, lambda _: None, found
@@ -139,12 +139,12 @@ def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -
 
     assert set(found) | set(missing) == {"plain", "quix"}
     assert "plain" in found
-    for name, one in found.items():
+    for name, peer in found.items():
         measured = bench.throughput(name, 1)
 
         assert measured.balance == {"in": 2000, "copies": 2000}
         assert set(measured.cpu_seconds_total) == {name}
-        assert one.versions[one.packages[0]]
+        assert peer.versions[peer.packages[0]]
 
 
 @pytest.mark.broker
@@ -162,6 +162,6 @@ def test_a_tiny_latency_run(
 
     found = bench.latency("blocks", seconds=0.5)
 
-    shown = [(one.documents_per_second, len(one.ages_ms)) for one in found]
+    shown = [(run.documents_per_second, len(run.ages_ms)) for run in found]
     assert shown == [(40.0, 5), (400.0, 50)]
-    assert all(age > 0 for one in found for age in one.ages_ms)
+    assert all(age > 0 for run in found for age in run.ages_ms)

@@ -32,30 +32,37 @@ def texts(code: str, count: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one set: in two languages six articles, two once more with a word changed."""
+    """Write a set of six articles in each of two languages, two of them with a changed copy."""
     folder = tmp_path_factory.mktemp("corpus")
     documents = []
     for code in ("en", "zh"):
-        own = texts(code, 6)
+        articles = texts(code, 6)
         documents += [
-            CorpusDocument(f"{code}{number}", text, code) for number, text in enumerate(own)
+            CorpusDocument(f"{code}{number}", text, code) for number, text in enumerate(articles)
         ]
         documents += [
             CorpusDocument(
-                f"{code}{number}b", f"{own[number]} {('Amen', '完')[code == 'zh']}", code
+                f"{code}{number}b", f"{articles[number]} {('Amen', '完')[code == 'zh']}", code
             )
             for number in (1, 4)
         ]
-    known = {(one.earlier, one.later): one for one in truth.find_pairs(documents)}
+    known = {(pair.earlier, pair.later): pair for pair in truth.find_pairs(documents)}
     names = {"exact": "exact", "duplicate": "dup", "grey": "grey", "different": "diff"}
     lines = [
-        json.dumps({"id": one.id, "text": one.text, "lang": one.language, "src": "made"})
-        for one in documents
+        json.dumps(
+            {
+                "id": document.id,
+                "text": document.text,
+                "lang": document.language,
+                "src": "made",
+            }
+        )
+        for document in documents
     ]
     (folder / "tiny.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows = [
-        f"{documents[a].id}\t{documents[b].id}\t-\t{names[one.verdict]}\t{one.jaccard:.4f}"
-        for (a, b), one in known.items()
+        f"{documents[a].id}\t{documents[b].id}\t-\t{names[pair.verdict]}\t{pair.jaccard:.4f}"
+        for (a, b), pair in known.items()
     ]
     (folder / "tiny.pairs.tsv").write_text(
         "\n".join(["id_a\tid_b\tlabel\tverdict\tjaccard", *rows]) + "\n", encoding="utf-8"
@@ -63,8 +70,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_scan_takes_what_the_plan_takes() -> None:
-    """Of all pairs at or above the floor, by the plan's own predicate."""
+def test_a_scan_finds_the_pairs_that_the_plan_accepts() -> None:
+    """Of the pairs with enough features, it finds those that the plan's predicate accepts."""
     seed = int(os.environ["TEST_SEED"])
     dice = random.Random(seed)
     print("TEST_SEED", seed)
@@ -77,11 +84,11 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
         [[3 if dice.random() < 0.85 else dice.randrange(256) for _ in range(120)] for _ in numbers],
         np.uint8,
     )
-    told = [sketch.tobytes() for sketch in sketches]
+    sketch_bytes = [sketch.tobytes() for sketch in sketches]
     prints = np.array(
         [
-            [one & (1 << 64) - 1, one >> 64]
-            for one in (number & (1 << 128) - 1 for number in numbers)
+            [masked & (1 << 64) - 1, masked >> 64]
+            for masked in (number & (1 << 128) - 1 for number in numbers)
         ],
         np.uint64,
     )
@@ -98,8 +105,8 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
             for a, b in itertools.combinations(range(60), 2)
             if min(features[a], features[b]) >= 48
             and Reach(plan).is_near(
-                ComparedText.of_number(numbers[a], features[a], told[a]),
-                ComparedText.of_number(numbers[b], features[b], told[b]),
+                ComparedText.of_number(numbers[a], features[a], sketch_bytes[a]),
+                ComparedText.of_number(numbers[b], features[b], sketch_bytes[b]),
             )
         }
         assert expected
@@ -111,14 +118,16 @@ def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
     made = template_pages("fr", 7, 40)
 
     assert template_pages.__wrapped__("fr", 7, 40) == made
-    expected = {(one.earlier, one.later): one.jaccard for one in truth.find_pairs(made.documents)}
-    assert {(one.earlier, one.later): one.jaccard for one in made.pairs} == expected
+    expected = {
+        (pair.earlier, pair.later): pair.jaccard for pair in truth.find_pairs(made.documents)
+    }
+    assert {(pair.earlier, pair.later): pair.jaccard for pair in made.pairs} == expected
     assert max(made.nearest) < GREY_FROM
     assert made.quantiles()[1] > 0.25
 
 
-def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
-    """With every key, in both groups; classic counts apart."""
+def test_the_bench_finds_the_copies_and_drops_no_other_page(tiny: Path) -> None:
+    """The copies are found with every key and in both groups; `classic` has its own counts."""
     report = run_quality(QualityOptions(tiny, keys=2), None, lambda _: None)
     lines = {(line.name, line.plan): line for line in report.summaries()}
 
@@ -133,7 +142,7 @@ def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
     assert ("all", "classic") in lines
 
 
-def test_peers_are_measured_beside(tiny: Path) -> None:
+def test_peers_are_measured_like_our_plans(tiny: Path) -> None:
     """A peer's pairs are counted like ours; its stream is the greedy pass over them."""
     with Peers([sys.executable, str(FAKE)]) as peers:
         report = run_quality(QualityOptions(tiny, plans=()), peers, lambda _: None)
@@ -146,18 +155,18 @@ def test_peers_are_measured_beside(tiny: Path) -> None:
     assert report.peers_missing
 
 
-def test_a_peer_that_fails_costs_its_own_figures_only(tiny: Path) -> None:
-    """It is named with set and reason; a new child answers for the methods after it."""
+def test_a_failed_peer_loses_only_its_own_figures(tiny: Path) -> None:
+    """The report has its set and reason; a new process answers for the methods after it."""
     with Peers([sys.executable, str(FAKE), "mixed"]) as peers:
         report = run_quality(QualityOptions(tiny, plans=()), peers, lambda _: None)
 
     assert set(report.peers_failed) == {"broken"}
     assert "tiny: The peers ended without an answer" in report.peers_failed["broken"]
-    assert {one.method for one in report.findings} == {"first letter", "again"}
+    assert {finding.method for finding in report.findings} == {"first letter", "again"}
 
 
 def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:
-    """In each language group; at most 5 false pairs per million, none below 0.3."""
+    """Recall is at least 0.95 in each group; at most 5 pairs per million are false, none far."""
     report = run_quality(
         QualityOptions(corpora, plans=(quality.PLANS["bands"],)), None, lambda _: None
     )

@@ -1,4 +1,4 @@
-"""`bench quality --real`: what is counted of pages of a real site."""
+"""`bench quality --real`: the figures for pages of a real site."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_later_version_is_no_lost_page_and_is_counted_by_its_similarity() -> N
     assert found.versions == found.versions_found == (0, 0, 0, 0, 1)
 
 
-def test_a_folder_is_read_and_what_is_no_page_is_named(tmp_path: Path) -> None:
+def test_reading_a_folder_reports_rows_that_are_no_pages(tmp_path: Path) -> None:
     """The title of a row without one is the first line of its text; errors name file and line."""
     (page,) = read_sites(write(tmp_path, [PAGES[0]._replace(title="", text="One\nTwo")]))["site"]
 

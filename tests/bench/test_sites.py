@@ -1,4 +1,4 @@
-"""Made-up sites: their exact Jaccards, and what the bench counts beside the public index."""
+"""Made-up sites: their exact Jaccards, and the bench's counts compared with the public index."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SMALL = SiteOptions(pages=24, copies=6, keys=1)
 def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(
     language: str,
 ) -> None:
-    """With 70 % of words in common two are .50 to .57 alike, those of two sites hardly."""
+    """With 70 % common words two pages have a Jaccard of 0.5 to 0.57; of two sites, below 0.1."""
     pages = SitePages(language, 70, 12, SMALL)
     again = SitePages(language, 70, 12, SMALL)
 
     assert (pages.texts, pages.order, pages.copies) == (again.texts, again.order, again.copies)
     assert (pages.sites, len(pages.texts), len(set(pages.texts))) == (2, 24, 24)
     assert sorted(pages.order) == list(range(24))
-    own = [shingles(text, language) for text in pages.texts]
+    page_shingles = [shingles(text, language) for text in pages.texts]
     for a, b in itertools.combinations(range(24), 2):
-        exact = jaccard(own[a], own[b])
+        exact = jaccard(page_shingles[a], page_shingles[b])
         if a // 12 == b // 12:
             assert pages.alike[a // 12][a % 12, b % 12] == pytest.approx(exact)
             assert 0.5 < exact < 0.57
@@ -40,12 +40,12 @@ def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(
             assert exact < 0.1
     assert [copy.level for copy in pages.copies] == [0] * 6 + [1] * 6 + [2] * 6
     for copy in pages.copies:
-        found = jaccard(shingles(copy.text, language), own[copy.of])
+        found = jaccard(shingles(copy.text, language), page_shingles[copy.of])
         assert found == pytest.approx(LEVELS[copy.level], abs=0.015)
 
 
 @pytest.mark.parametrize("template", [60, 75, 98])
-def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
+def test_the_bench_counts_the_same_as_the_public_index(template: int) -> None:
     pages = SitePages("ja", template, 12, SMALL)
     known = KnownPrints(
         fingerprinter_of("words", 0), [*pages.texts, *(copy.text for copy in pages.copies)]
@@ -54,9 +54,13 @@ def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
 
     index, kept, bands, worst = Index(), [], [], {0: 0, 1: 0}
     for place in pages.order:
-        own = shingles(pages.texts[place], "ja")
+        page_shingles = shingles(pages.texts[place], "ja")
         nearest = max(
-            (jaccard(own, shingles(pages.texts[k], "ja")) for k in kept if k // 12 == place // 12),
+            (
+                jaccard(page_shingles, shingles(pages.texts[k], "ja"))
+                for k in kept
+                if k // 12 == place // 12
+            ),
             default=0.0,
         )
         site = f"site{place // 12}.example"
@@ -73,7 +77,7 @@ def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
     assert finding.bands == count_bands(*zip(*bands, strict=True))
     assert finding.worst == max(worst.values()) / 12
     expected = [sum(answer.is_duplicate for answer in found[n : n + 6]) for n in (0, 6, 12)]
-    assert [one.found for one in finding.copies] == expected
+    assert [level.found for level in finding.copies] == expected
     if template == 98:  # any two pages are .85 alike and more
         assert (sum(finding.bands.dropped), finding.bands.dropped[-1]) == (22, 22)
         assert finding.bands.documents[0] == 2  # the first of each site
@@ -86,7 +90,7 @@ def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
 def test_the_command_measures_made_up_sites(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`bench quality --sites` needs no corpora; the JSON holds a finding of each kind."""
+    """`bench quality --sites` needs no corpora; the JSON contains a finding of each kind."""
     target = tmp_path / "figures.json"
     chosen = "--language ar --template 50 --site-pages 5 --pages 10"
 

@@ -1,5 +1,4 @@
-"""A real headless Chromium, driven through selenium; where there is none, a sentence that says what
-was not tried."""
+"""A headless Chromium, driven through selenium, and a message for machines without it."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ NEEDED = ("chromium", "chromedriver")
 
 
 def missing_browser() -> str:
-    """Return what keeps the browser from being used; nothing if it can be."""
+    """Return a message that names the missing programs, or an empty string."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if not missing:
         return ""
@@ -29,7 +28,7 @@ def missing_browser() -> str:
 
 @contextmanager
 def chromium() -> Iterator[Chrome]:
-    """Run one for as long as this lasts."""
+    """Run a headless Chromium until the block ends."""
     from selenium.webdriver import Chrome, ChromeOptions
     from selenium.webdriver.chrome.service import Service
 
@@ -37,15 +36,15 @@ def chromium() -> Iterator[Chrome]:
     options.binary_location = str(shutil.which("chromium"))
     sandbox = (
         ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    )  # it refuses to run as root otherwise
-    for one in (
+    )  # Chromium refuses to run as root otherwise
+    for option in (
         "--headless=new",
         "--disable-gpu",
         "--disable-dev-shm-usage",
         "--hide-scrollbars",
         *sandbox,
     ):
-        options.add_argument(one)
+        options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
     try:
@@ -54,13 +53,13 @@ def chromium() -> Iterator[Chrome]:
         driver.quit()
 
 
-def logged(driver: Any) -> list[Any]:
-    """Return what the browser logged since the last time: what it refused, and what failed."""
+def read_browser_log(driver: Any) -> list[Any]:
+    """Return the browser's log entries since the last call."""
     return list(driver.get_log("browser"))
 
 
-def view(driver: Chrome, *, width: int, height: int = 900, dark: bool = False) -> None:
-    """Have the page drawn at that width (CSS pixels), light or dark."""
+def set_viewport(driver: Chrome, *, width: int, height: int = 900, dark: bool = False) -> None:
+    """Set the width of the page in CSS pixels and its colour scheme."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

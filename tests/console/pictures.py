@@ -1,5 +1,4 @@
-"""The pictures of the console in the documentation: `make pictures` takes them anew from the pages
-of the sample."""
+"""Take the documentation's screenshots of the console; run by `make pictures`."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from tests.console import browser
 from tests.console.sample import sources
-from tests.console.searched import GROUP, SENTENCES, searching
+from tests.console.searched import GROUP, SENTENCES, open_searchable_sources
 from tests.console.test_pages import serving
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to" / "console"
@@ -20,7 +19,7 @@ PICTURES = (
     ("decision.png", "decision?position=duplicates-2@8", 1000, 900, True),
     ("decisions-phone.png", "decisions?reason=near", 390, 760, False),
 )
-# Of the sample with a full-text engine.
+# Screenshots of the sample with a full-text engine.
 SEARCHED = (
     ("find.png", f"find?{urllib.parse.urlencode({'q': SENTENCES})}", 1000, 900, False),
     ("group.png", GROUP, 1000, 620, True),
@@ -37,12 +36,12 @@ def main() -> int:
     with (
         browser.chromium() as driver,
         tempfile.TemporaryDirectory() as folder,
-        searching(Path(folder)) as searched,
+        open_searchable_sources(Path(folder)) as searched,
     ):
-        for given, pictures in ((sources(), PICTURES), (searched, SEARCHED)):
-            with serving(given) as port:
+        for console_sources, pictures in ((sources(), PICTURES), (searched, SEARCHED)):
+            with serving(console_sources) as port:
                 for name, address, width, height, dark in pictures:
-                    browser.view(driver, width=width, height=height, dark=dark)
+                    browser.set_viewport(driver, width=width, height=height, dark=dark)
                     driver.get(f"http://127.0.0.1:{port}/{address}")
                     driver.save_screenshot(str(FOLDER / name))
     return 0

@@ -1,5 +1,4 @@
-"""Sources as a running system would give them, hostile texts among them; also what the pictures in
-the docs show."""
+"""Sample sources of a running system, with hostile texts; the docs' screenshots show them too."""
 
 from __future__ import annotations
 
@@ -51,8 +50,8 @@ EVENTS = (
 )
 
 
-def letter(place: int, **given: object) -> ListedLetter:
-    """Return the dead letter of that place."""
+def letter(place: int, **overrides: object) -> ListedLetter:
+    """Return the dead letter with index `place`."""
     fields: dict[str, object] = {
         "position": f"dlq.documents-0@{place}",
         "source_position": f"documents-0@{7 * place}",
@@ -64,7 +63,7 @@ def letter(place: int, **given: object) -> ListedLetter:
         "is_sent_back": False,
         "is_cut": False,
     }
-    return ListedLetter(**(fields | given))  # type: ignore[arg-type]
+    return ListedLetter(**(fields | overrides))  # type: ignore[arg-type]
 
 
 REDRIVE = "stream-dedup dlq redrive --stage"
@@ -77,8 +76,8 @@ LETTERS = DeadLetters(
 )
 
 
-def decision(place: int, reason: str | None = None, **given: object) -> Decision:
-    """Return the decision of that place in the sample."""
+def decision(place: int, reason: str | None = None, **overrides: object) -> Decision:
+    """Return the decision with index `place` in the sample."""
     reason = reason or REASONS[place % len(REASONS)]
     is_duplicate = reason not in ("new", "too-short")
     topic = "duplicates" if is_duplicate else "unique"
@@ -112,58 +111,58 @@ def decision(place: int, reason: str | None = None, **given: object) -> Decision
             "kept_position": f"documents-0@{place % 7}",
             "kept_id": f"https://news.example/articles/{place % 7}",
         }
-    return Decision(**(fields | given))  # type: ignore[arg-type]
+    return Decision(**(fields | overrides))  # type: ignore[arg-type]
 
 
-def opened(at: str) -> OpenedRecord:
-    """Return the record there; offsets from 900,000 on are kept no longer."""
-    topic, _, offset = at.partition("-")[0], *at.rpartition("@")[1:]
+def open_record(position: str) -> OpenedRecord:
+    """Return the record at a position; retention removed offsets from 900,000 on."""
+    topic, _, offset = position.partition("-")[0], *position.rpartition("@")[1:]
     if topic not in ("documents", "unique", "duplicates"):
-        raise InputError(f"{at} lies in no topic that is opened here.")
+        raise InputError(f"{position} lies in no topic that is opened here.")
     if int(offset) >= 900_000:
         return OpenedRecord(
-            at,
+            position,
             "",
             "",
             f"{topic}-0 holds offsets 0 to 899999; {offset} is not kept any more (retention), or "
             "never was.",
         )
-    of = None if topic == "documents" else decision(int(offset))
+    output_decision = None if topic == "documents" else decision(int(offset))
     return OpenedRecord(
-        at,
-        of.id if of else f"https://news.example/articles/{offset}",
-        COPY if of else KEPT,
+        position,
+        output_decision.id if output_decision else f"https://news.example/articles/{offset}",
+        COPY if output_decision else KEPT,
         "",
-        of,
+        output_decision,
         title=TITLE,
     )
 
 
 def find(clue: str, limit: int, *, offset: int = 0, **_: object) -> FoundDocuments:
-    """Return two documents for any clue but `nothing`."""
+    """Return two documents for any query except `nothing`."""
     if clue == "nothing":
         return FoundDocuments()
-    snippet, by = (
+    snippet, base_url = (
         ((KEPT[:60], False), (KEPT[60:140], True), (KEPT[140:200], False)),
         "https://news.example/articles",
     )
     documents = tuple(
         FoundDocument(
-            output_position=f"unique-0@{at}",
-            id=f"{by}/{at}",
-            share=1 - at / 10,
+            output_position=f"unique-0@{number}",
+            id=f"{base_url}/{number}",
+            share=1 - number / 10,
             snippet=snippet,
             verdict="unique",
             time_ms=HOUR_MS,
             group_position="documents-0@1",
             host="news.example",
         )
-        for at in range(2)[offset : offset + limit]
+        for number in range(2)[offset : offset + limit]
     )
     return FoundDocuments(documents, 2, True, 1)
 
 
-def group(named: str = "documents-0@1", **given: object) -> DocumentGroup | None:
+def group(named: str = "documents-0@1", **overrides: object) -> DocumentGroup | None:
     """Return the group of a kept page with three copies on two other hosts; None for an unknown
     name.
     """
@@ -200,17 +199,17 @@ def group(named: str = "documents-0@1", **given: object) -> DocumentGroup | None
         "host": "news.example",
         "earliest": members[-1],
     }
-    return DocumentGroup(**(fields | given))  # type: ignore[arg-type]
+    return DocumentGroup(**(fields | overrides))  # type: ignore[arg-type]
 
 
 def groups(_: str, limit: int, offset: int = 0) -> list[DocumentGroup]:
-    """Return some of 120 groups."""
-    made = (group(position=f"documents-1@{place}", copies=place + 1) for place in range(120))
-    return [one for one in made if one][offset : offset + limit]
+    """Return one page of 120 groups."""
+    candidates = (group(position=f"documents-1@{place}", copies=place + 1) for place in range(120))
+    return [candidate for candidate in candidates if candidate][offset : offset + limit]
 
 
 def pairs(_: str) -> HostPairs:
-    """Return who copied whom."""
+    """Return one pair of hosts, of which one copied the other."""
     copied = HostPair(
         "b.example", "a.example", 1_234, 1, HOUR_MS, "duplicates-0@1", "", is_older_than_kept=True
     )
@@ -229,17 +228,16 @@ SEARCH = {
 def sources(
     count: int = 500,
     *,
-    redact_decision: Callable[[Decision], Decision | None] = lambda one: one,
-    **given: object,
+    redact_decision: Callable[[Decision], Decision | None] = lambda entry: entry,
+    **overrides: object,
 ) -> ConsoleSources:
-    """Return the sources of a system that works, with some of them, or calls of its search,
-    replaced."""
-    search = {name: given.pop(name, call) for name, call in SEARCH.items()}
+    """Return the sources of a working system; keywords replace sources or parts of the search."""
+    search = {name: overrides.pop(name, call) for name, call in SEARCH.items()}
     recent = Recent(now_ms=lambda: HOUR_MS, redact_decision=redact_decision)
     recent.add(decision(place) for place in range(count))
     fields: dict[str, object] = {
         "recent": recent,
-        "read_record": opened,
+        "read_record": open_record,
         "search": SimpleNamespace(**search),
         "lag": lambda: {0: 12, 1: 0, 2: 30},
         "plans": lambda: IndexPlans(PLANS["bands"]),
@@ -260,4 +258,4 @@ def sources(
         "dead_letters": lambda: LETTERS,
         "host_events": lambda: {EVENTS[0]: (EVENTS[1],), "silent.example": (EVENTS[1],)},
     }
-    return ConsoleSources(**(fields | given))  # type: ignore[arg-type]
+    return ConsoleSources(**(fields | overrides))  # type: ignore[arg-type]

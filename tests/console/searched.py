@@ -18,14 +18,14 @@ from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from tests.console.sample import COPY, EVIL, HOUR_MS, KEPT, TITLE, decision, sources
 
-# As an editor would paste them: two sentences, one word of which the article does not have.
+# Two sentences as an editor would paste them; one word is not in the article.
 SENTENCES = (
     "Repairs are expected to take three years and cost about nine million. Fishermen who moor "
     "there will be offered places in "
     "the southern basin, the council said."
 )
 JAPANESE = "北の桟橋は五月に閉鎖される。漁船は南の港に移る。修理には二年かかると市議会は述べた。"
-# In one script: the pictures are taken where fonts of others may be missing.
+# Only Latin script, because other fonts may be missing where screenshots are taken.
 ARTICLE, EDITED = (text.partition("北")[0].strip() for text in (KEPT, COPY))
 KEPT_AT = "documents-0@3"
 GROUP = f"group?document={KEPT_AT}"
@@ -54,19 +54,19 @@ _ARTICLES = (
 
 
 def _decision(place: int, reason: str, path: str) -> Decision:
-    of = {3: (), 21: ()}.get(place, (21,) if place == 24 else (3,))
-    one = decision(
+    kept_places = {3: (), 21: ()}.get(place, (21,) if place == 24 else (3,))
+    article_decision = decision(
         place,
         reason,
         id=f"https://{path}",
         host=path.partition("/")[0],
         source_position=f"documents-0@{place}",
     )
-    if not one.is_duplicate:
-        return one
-    kept = next(article for article in _ARTICLES if article[0] == of[0])
+    if not article_decision.is_duplicate:
+        return article_decision
+    kept = next(article for article in _ARTICLES if article[0] == kept_places[0])
     return replace(
-        one,
+        article_decision,
         kept_position=f"documents-0@{kept[0]}",
         kept_id=f"https://{kept[2]}",
         similarity={"exact": 1.0, "revised": 0.96}.get(reason, 0.87),
@@ -76,36 +76,38 @@ def _decision(place: int, reason: str, path: str) -> Decision:
 
 
 @contextmanager
-def searching(folder: Path) -> Iterator[ConsoleSources]:
-    """Fill an engine in a folder, and give sources that answer out of it."""
+def open_searchable_sources(folder: Path) -> Iterator[ConsoleSources]:
+    """Fill a full-text engine in `folder` and yield sources that search it."""
     decisions = {place: _decision(place, reason, path) for place, reason, path, _ in _ARTICLES}
     texts = {decisions[place].output_position: text for place, _, _, text in _ARTICLES}
     texts |= {
         f"documents-0@{place}": text for place, reason, _, text in _ARTICLES if reason == "new"
     }
     engine = TextIndex(folder)
-    for one in decisions.values():
+    for entry in decisions.values():
         facts = TextFacts(
-            one.output_position,
-            one.id,
-            one.time_ms,
-            one.size,
-            one.verdict,
-            one.reason,
-            one.similarity,
-            one.kept_position,
-            one.kept_id,
-        )._replace(source_position=one.source_position, better=one.better, title=one.title)
-        engine.add_text(facts, words_of(texts[one.output_position], Languages()))
+            entry.output_position,
+            entry.id,
+            entry.time_ms,
+            entry.size,
+            entry.verdict,
+            entry.reason,
+            entry.similarity,
+            entry.kept_position,
+            entry.kept_id,
+        )._replace(source_position=entry.source_position, better=entry.better, title=entry.title)
+        engine.add_text(facts, words_of(texts[entry.output_position], Languages()))
     engine.commit(EngineCheckpoint({}, {}))
 
     def texts_at(places: Iterable[str]) -> Mapping[str, str]:
         return {place: texts[place] for place in places}
 
-    def opened(at: str) -> OpenedRecord:
-        known = next((one for one in decisions.values() if one.output_position == at), None)
+    def open_record(position: str) -> OpenedRecord:
+        known = next(
+            (entry for entry in decisions.values() if entry.output_position == position), None
+        )
         return OpenedRecord(
-            at, known.id if known else "", texts.get(at, ""), "", known, title=TITLE
+            position, known.id if known else "", texts.get(position, ""), "", known, title=TITLE
         )
 
     finder = Finder(engine, Languages(), texts_at)
@@ -114,7 +116,7 @@ def searching(folder: Path) -> Iterator[ConsoleSources]:
     try:
         yield sources(
             recent=recent,
-            read_record=opened,
+            read_record=open_record,
             search=finder,
         )
     finally:

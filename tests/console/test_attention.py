@@ -1,4 +1,4 @@
-"""What the console asks Kafka: what deserves a look, and how that is asked again and again."""
+"""How the console reads Kafka: what needs attention, and what repeated reads leave behind."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ DAY_MS = 86_400_000
 
 
 class FakeCluster:
-    """Topics of one partition with what they hold; `committed` as Kafka tells it; what is `away`
-    fails."""
+    """Topics of one partition with their records; reading the topic in `away` fails."""
 
     def __init__(self) -> None:
         self.topics: dict[str, list[Message]] = {
@@ -79,12 +78,20 @@ class FakeCluster:
 
     def add_letter(self, stage: str, kind: str, is_cut: bool = False) -> None:
         letters = self.topics["dlq.documents"]
-        own = headers.of_dead_letter(
+        letter_headers = headers.of_dead_letter(
             DeadLetter(stage, kind, "Why."), Position("documents", b"", 0, 7), "group", 1
         )
-        own += [(headers.ERROR_TRUNCATED, b"5000")] if is_cut else []
+        letter_headers += [(headers.ERROR_TRUNCATED, b"5000")] if is_cut else []
         letters.append(
-            Message("dlq.documents", 0, len(letters), b"key", b"{", NOW_MS + len(letters), own)
+            Message(
+                "dlq.documents",
+                0,
+                len(letters),
+                b"key",
+                b"{",
+                NOW_MS + len(letters),
+                letter_headers,
+            )
         )
 
     def add_signal(self, host: str, events: list[Any] | None, time_ms: int = NOW_MS) -> None:
@@ -102,124 +109,134 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 @pytest.fixture
-def looking(cluster: FakeCluster) -> Callable[[], Attention]:
-    """Return what looks anew, as after the time for which findings are kept."""
+def new_attention(cluster: FakeCluster) -> Callable[[], Attention]:
+    """Return a function that makes an `Attention` with an empty cache."""
     make: Any = lambda _: cluster  # noqa: E731
     return lambda: Attention(Settings(), ReusedAdmin(Settings(), make), lambda: NOW_MS)
 
 
-def said(looking: Callable[[], Attention]) -> list[str]:
-    return [one.text for one in looking().remarks()]
+def read_remarks(new_attention: Callable[[], Attention]) -> list[str]:
+    return [remark.text for remark in new_attention().remarks()]
 
 
-def test_a_system_in_order_has_nothing_to_look_at(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+def test_a_healthy_system_has_no_remarks(
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
-    """Also where nobody writes host signals; that is another answer than that nothing goes on."""
-    assert said(looking) == []
-    assert looking().host_events() is None
+    """Without a topic of host signals the events are unknown; with calm hosts they are empty."""
+    assert read_remarks(new_attention) == []
+    assert new_attention().host_events() is None
     cluster.add_signal("calm.example", [])
-    assert looking().host_events() == {}
+    assert new_attention().host_events() == {}
     del cluster.topics["host-signals"]
-    assert (said(looking), looking().host_events()) == ([], None)
+    assert (read_remarks(new_attention), new_attention().host_events()) == ([], None)
 
 
-def test_that_nobody_watches_hosts_is_said(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+def test_missing_insights_is_reported(
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
-    """Once a role that was there has gone; where it never ran it is not wanted."""
+    """There is a remark only if the role has run before and now has no member."""
     for has_run, watchers, warns in ((False, 0, False), (True, 1, False), (True, 0, True)):
         cluster.watched = {("unique", 0): (4, None)} if has_run else {}
         cluster.watchers = watchers
-        assert said(looking) == [one for one in [looking().insights_problem()] if one]
+        assert read_remarks(new_attention) == [
+            problem for problem in [new_attention().insights_problem()] if problem
+        ]
         assert (
-            "the group stream-dedup-insights has no member" in looking().insights_problem()
+            "the group stream-dedup-insights has no member" in new_attention().insights_problem()
         ) == warns
 
 
-def test_records_that_wait_for_nobody_are_said(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+def test_records_that_no_role_reads_are_reported(
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
     cluster.roles = RoleFacts(workers=0, waiting=12, request_ages_ms={5: 60_000})
 
-    worker, index = said(looking)
+    worker, index = read_remarks(new_attention)
 
     assert "12 records of documents wait, but no worker is a member" in worker
     assert "Log offset 5 of fingerprints has not been answered" in index
 
 
 def test_dead_letters_count_until_they_are_sent_back(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
     for kind in ("decode", "decode", "fetch"):
         cluster.add_letter(kind, "Bad class")
-    assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode, fetch)."]
+    assert read_remarks(new_attention) == [
+        "Dead letters that were not sent back: 3 (stage decode, fetch)."
+    ]
     cluster.redriven = {("dlq.documents", 0): (1, "")}
 
-    found = looking().dead_letters()
+    found = new_attention().dead_letters()
 
-    assert [(one.stage, one.count, one.not_sent_back) for one in found.kinds] == [
+    assert [(kind.stage, kind.count, kind.not_sent_back) for kind in found.kinds] == [
         ("decode", 2, 1),
         ("fetch", 1, 1),
     ]
     assert found.kinds[0].command == "stream-dedup dlq redrive --stage decode --class 'Bad class'"
-    assert [(one.position, one.source_position, one.is_sent_back) for one in found.letters] == [
+    assert [
+        (letter.position, letter.source_position, letter.is_sent_back) for letter in found.letters
+    ] == [
         ("dlq.documents-0@2", "documents-0@7", False),
         ("dlq.documents-0@1", "documents-0@7", False),
         ("dlq.documents-0@0", "documents-0@7", True),
     ]
     cluster.redriven = {("dlq.documents", 0): (3, "")}
-    assert said(looking) == []
+    assert read_remarks(new_attention) == []
 
 
-def test_a_letter_that_cannot_be_sent_back_stays(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+def test_a_truncated_dead_letter_stays_listed(
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
-    """It is no alarm any more once `dlq redrive` has passed it."""
+    """The remark no longer counts it after `dlq redrive` has skipped it."""
     for kind, is_cut in (("A", True), ("A", False), ("B", False)):
         cluster.add_letter("decode", kind, is_cut)
-    assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode)."]
+    assert read_remarks(new_attention) == [
+        "Dead letters that were not sent back: 3 (stage decode)."
+    ]
     cluster.redriven = {("dlq.documents", 0): (2, "")}
 
-    found = looking().dead_letters()
+    found = new_attention().dead_letters()
 
     assert [
-        (one.error_class, one.not_sent_back, one.cannot_be_sent_back) for one in found.kinds
+        (kind.error_class, kind.not_sent_back, kind.cannot_be_sent_back) for kind in found.kinds
     ] == [
         ("A", 0, 1),
         ("B", 1, 0),
     ]
-    assert [(one.is_sent_back, one.can_be_sent_back) for one in found.letters] == [
+    assert [(letter.is_sent_back, letter.can_be_sent_back) for letter in found.letters] == [
         (False, True),
         (True, True),
         (False, False),
     ]
-    assert said(looking) == ["Dead letters that were not sent back: 1 (stage decode)."]
+    assert read_remarks(new_attention) == [
+        "Dead letters that were not sent back: 1 (stage decode)."
+    ]
 
 
-def test_of_many_dead_letters_the_newest_are_read(
-    cluster: FakeCluster, looking: Callable[[], Attention], monkeypatch: pytest.MonkeyPatch
+def test_only_the_newest_dead_letters_are_read(
+    cluster: FakeCluster, new_attention: Callable[[], Attention], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "LETTERS", 2)
     for _ in range(3):
         cluster.add_letter("decode", "X")
 
-    found = looking().dead_letters()
+    found = new_attention().dead_letters()
 
     assert (found.count, found.is_whole, found.letters[-1].position) == (
         2,
         False,
         "dlq.documents-0@1",
     )
-    assert said(looking) == [
+    assert read_remarks(new_attention) == [
         "Dead letters that were not sent back: of the newest 2 (stage decode)."
     ]
 
 
-def test_hosts_are_told_as_their_latest_signal_has_them(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+def test_hosts_are_reported_by_their_latest_signal(
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
-    """What ended, was forgotten, lies a day back or is nonsense is not said."""
+    """Events that ended, were forgotten, are over a day old or are invalid are not reported."""
     vanishing = [{"event": "vanishing", "documents": 60}]
     cluster.add_signal("gone.example", vanishing)
     cluster.add_signal(
@@ -232,21 +249,21 @@ def test_hosts_are_told_as_their_latest_signal_has_them(
     cluster.add_signal("old.example", vanishing, NOW_MS - DAY_MS - 1)
     cluster.add_signal("odd.example", [7])
 
-    assert said(looking) == [
+    assert read_remarks(new_attention) == [
         "gone.example: 60 documents, nearly all of this host, were dropped as copies",
         "page.example: about 25 pages were dropped as copies of one page",
     ]
 
 
-def test_a_look_that_fails_is_said_beside_the_others(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+def test_a_failed_check_is_reported_beside_the_others(
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
     cluster.add_signal("gone.example", [{"event": "vanishing", "documents": 60}])
     cluster.away = "dlq.documents"
 
-    found = looking().remarks()
+    found = new_attention().remarks()
 
-    assert [(one.level, one.text) for one in found[1:]] == [
+    assert [(remark.level, remark.text) for remark in found[1:]] == [
         ("not checked", "dlq.documents is away.")
     ]
     assert (found[0].link, found[0].host, found[0].weight) == (
@@ -256,77 +273,78 @@ def test_a_look_that_fails_is_said_beside_the_others(
     )
 
 
-def test_who_asks_while_somebody_looks_anew_gets_what_was_found_before(
+def test_a_running_check_answers_others_from_the_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ten people would take all threads otherwise; after a look that failed nobody gets what was
-    before."""
-    answers, asked_within, now = iter([1, 2]), [], [0.0]
+    """Ten readers must not take all threads; a check that failed clears the cache."""
+    answers, answers_meanwhile, now = iter([1, 2]), [], [0.0]
     monkeypatch.setattr(attention.time, "monotonic", lambda: now[0])
 
     def look() -> int:
         found = next(answers, 0)
         if found == 2:
-            asked_within.append(others.submit(kept).result(timeout=10))
+            answers_meanwhile.append(others.submit(cached).result(timeout=10))
         if not found:
             raise BrokerError("away")
         return found
 
-    kept = attention._Cached(look)
+    cached = attention._Cached(look)
     with ThreadPoolExecutor() as others:
-        assert kept() == 1
+        assert cached() == 1
         now[0] += attention.KEEP_SECONDS
-        assert (kept(), asked_within) == (2, [1])
+        assert (cached(), answers_meanwhile) == (2, [1])
     now[0] += attention.KEEP_SECONDS
     for _ in range(2):
         with pytest.raises(BrokerError):
-            kept()
+            cached()
 
 
-def test_however_many_ask_it_is_looked_once(
-    cluster: FakeCluster, looking: Callable[[], Attention]
+def test_findings_are_read_once_and_cached(
+    cluster: FakeCluster, new_attention: Callable[[], Attention]
 ) -> None:
     cluster.add_letter("decode", "X")
-    one = looking()
+    findings = new_attention()
 
-    assert len({id(one.dead_letters()) for _ in range(5)}) == 1
-    one.remarks()
+    assert len({id(findings.dead_letters()) for _ in range(5)}) == 1
+    findings.remarks()
     assert len(cluster.reads) == 1
 
 
-def test_each_look_reads_on_from_the_last(
-    cluster: FakeCluster, looking: Callable[[], Attention], monkeypatch: pytest.MonkeyPatch
+def test_each_check_continues_from_the_last(
+    cluster: FakeCluster, new_attention: Callable[[], Attention], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read is not read again, what the topic has dropped goes, and a topic that was made
-    anew is read from its begin."""
+    """Records are read once; a recreated topic is read from its start."""
     monkeypatch.setattr(attention, "KEEP_SECONDS", 0)
     for name in ("decode", "decode", "fetch"):
         cluster.add_letter(name, "X")
         cluster.add_signal(f"{name}.example", [{"event": "vanishing", "documents": 60}])
-    one, letters, signals = looking(), ("dlq.documents", 0), ("host-signals", 0)
-    one.remarks()
-    one.remarks()
+    findings, letters, signals = new_attention(), ("dlq.documents", 0), ("host-signals", 0)
+    findings.remarks()
+    findings.remarks()
     assert cluster.reads == [{letters: [(0, 3)]}, {signals: [(0, 3)]}]
     cluster.add_letter("size", "X")
     cluster.add_signal("decode.example", [])
-    assert (one.dead_letters().count, list(one.host_events() or ())) == (4, ["fetch.example"])
+    assert (findings.dead_letters().count, list(findings.host_events() or ())) == (
+        4,
+        ["fetch.example"],
+    )
     assert cluster.reads[2:] == [{letters: [(3, 4)]}, {signals: [(3, 4)]}]
     cluster.topics["dlq.documents"].clear()
     cluster.add_letter("field", "X")
-    assert [kind.stage for kind in one.dead_letters().kinds] == ["field"]
+    assert [kind.stage for kind in findings.dead_letters().kinds] == ["field"]
 
 
-def test_what_an_index_refuses_is_told_in_its_own_words() -> None:
+def test_the_refusal_of_an_index_is_shown() -> None:
     for routes, sentence in (
         (IndexApi().routes(), "still opening its volume"),
         ([], "This path does not exist"),
     ):
-        said = rf"^The index at http://127.0.0.1:\d+ answers: .*{sentence}"
-        with serving(routes) as server, pytest.raises(StreamDedupError, match=said):
+        pattern = rf"^The index at http://127.0.0.1:\d+ answers: .*{sentence}"
+        with serving(routes) as server, pytest.raises(StreamDedupError, match=pattern):
             read_plans(f"http://127.0.0.1:{server.port}")
 
 
-# -- again and again: with one client, of which an outage leaves nothing
+# -- repeated reads use one client, and an outage leaves no threads or memory behind
 
 
 OUTAGES = 10
@@ -334,7 +352,7 @@ TASKS = Path("/proc/self/task")
 
 
 class FakeAdmin:
-    """Knows topics of one partition that hold nothing; each that is made is counted."""
+    """An admin client of empty topics with one partition; it counts its instances."""
 
     made = 0
     is_away = False
@@ -363,8 +381,8 @@ def follower_of(records: OutputRecords) -> OutputsFollower:
     return OutputsFollower(records._settings, records, Recent(), threading.Event())
 
 
-def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has threads and memory of its own; after a failure another one asks."""
+def test_one_client_is_reused_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has its own threads and memory, so a new one is made only after a failure."""
     records = OutputRecords(Settings())
     records.kafka = ReusedAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
     follower, lag = (
@@ -378,9 +396,9 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
     assert FakeAdmin.made == 1
 
     monkeypatch.setattr(FakeAdmin, "is_away", True)
-    for asked in (follower.read_new_records, lag):
+    for request in (follower.read_new_records, lag):
         with pytest.raises(BrokerError, match="away"):
-            asked()
+            request()
     monkeypatch.setattr(FakeAdmin, "is_away", False)
     follower.read_new_records()
     follower.read_new_records()
@@ -388,12 +406,12 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("role", "told"), [("members", "Workers"), ("readers", "Replicas of insights")]
+    ("role", "subject"), [("members", "Workers"), ("readers", "Replicas of insights")]
 )
 def test_a_role_that_restarts_leaves_a_mark(
-    monkeypatch: pytest.MonkeyPatch, role: str, told: str
+    monkeypatch: pytest.MonkeyPatch, role: str, subject: str
 ) -> None:
-    """It is another member then; the same members, also at the start, leave none."""
+    """Only changed members leave a mark; the first members that are seen do not."""
     records = OutputRecords(Settings())
     records.kafka = ReusedAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
     follower = follower_of(records)
@@ -402,15 +420,15 @@ def test_a_role_that_restarts_leaves_a_mark(
         follower.read_new_records()
         assert len(follower._recent.figures_of().marks) == marks
     assert (
-        follower._recent.figures_of().marks[-1].text == f"{told} joined or left; their number is 2."
+        follower._recent.figures_of().marks[-1].text
+        == f"{subject} joined or left; their number is 2."
     )
 
 
-def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start and in a flood, of each partition; from when on all were seen is the time of the
-    oldest that was."""
+def test_skipped_records_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All records since the oldest one that was read count as seen, in each partition."""
     ends = {("unique", 0): (0, 30), ("duplicates", 0): (0, 5000)}
-    told: list[int] = []
+    reported_ms: list[int] = []
 
     def read(
         _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]
@@ -426,7 +444,7 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(outputs, "read_spans", read)
     follower = follower_of(records)
     monkeypatch.setattr(
-        follower._recent, "add", lambda _, whole_since_ms: told.append(whole_since_ms)
+        follower._recent, "add", lambda _, whole_since_ms: reported_ms.append(whole_since_ms)
     )
 
     before_ms = int(time.time() * 1000)
@@ -436,13 +454,12 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
     ends["duplicates", 0] = (0, 9000)
     follower.read_new_records()
 
-    assert told[:2] == [1_000 + 5_000 - math.ceil(5_000 * KEEP / 5_030), 0]
-    assert told[2] >= before_ms
+    assert reported_ms[:2] == [1_000 + 5_000 - math.ceil(5_000 * KEEP / 5_030), 0]
+    assert reported_ms[2] >= before_ms
 
 
-def test_a_broker_that_is_away_is_told_within_two_seconds() -> None:
-    """Nobody listens there; a page that asks first has its sentence, and the client stays for the
-    next question."""
+def test_an_unreachable_broker_is_reported_within_two_seconds() -> None:
+    """The first page reports it, and the client stays for the next request."""
     records = OutputRecords(Settings(kafka_bootstrap_servers="127.0.0.1:1"))
 
     assert outputs.ANSWER_SECONDS < 2
@@ -453,12 +470,11 @@ def test_a_broker_that_is_away_is_told_within_two_seconds() -> None:
 
 
 @pytest.mark.usefixtures("without_collector")
-@pytest.mark.parametrize("asking", [BoundedCalls(1, 60), lambda call: CachedAnswer(call).get()])
-def test_what_a_failed_question_had_in_its_hands_goes(
-    asking: Callable[[Callable[[], None]], Awaitable[None]],
+@pytest.mark.parametrize("run_call", [BoundedCalls(1, 60), lambda call: CachedAnswer(call).get()])
+def test_a_failed_request_keeps_no_client(
+    run_call: Callable[[Callable[[], None]], Awaitable[None]],
 ) -> None:
-    """Its error crosses a thread and a task, and is told by its own kind; what it met on its way is
-    not kept with it."""
+    """The error crosses a thread and a task; its traceback must keep no objects alive."""
     clients: list[weakref.ref[FakeAdmin]] = []
 
     def fail() -> None:
@@ -469,20 +485,19 @@ def test_what_a_failed_question_had_in_its_hands_goes(
     async def ask() -> None:
         for _ in range(OUTAGES):
             with pytest.raises(BrokerError, match="away"):
-                await asking(fail)
+                await run_call(fail)
 
     asyncio.run(ask())
     until = time.monotonic() + 10
-    while any(one() for one in clients) and time.monotonic() < until:
-        time.sleep(0.01)  # the thread that gave the last answer lets go of it a moment later
-    assert [one() for one in clients] == [None] * OUTAGES
+    while any(reference() for reference in clients) and time.monotonic() < until:
+        time.sleep(0.01)  # the thread of the last answer releases it a moment later
+    assert [reference() for reference in clients] == [None] * OUTAGES
 
 
 @pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
 @pytest.mark.usefixtures("without_collector")
 def test_ten_outages_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of pages that ask for the lag, and of what follows the outputs: no client of librdkafka
-    stays."""
+    """No librdkafka client stays after failed reads of the lag and of the outputs."""
     for name in ("_TIMEOUT_SECONDS", "_FIRST_REQUEST_SECONDS", "_METADATA_SECONDS"):
         monkeypatch.setattr(admin, name, 0.05)
     nobody = Settings(kafka_bootstrap_servers="127.0.0.1:1")
@@ -494,9 +509,9 @@ def test_ten_outages_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     before = len(list(TASKS.iterdir()))
 
     for _ in range(OUTAGES):
-        for asked in (follower.read_new_records, lag):
+        for request in (follower.read_new_records, lag):
             with pytest.raises(BrokerError):
-                asked()
+                request()
 
     until = time.monotonic() + 10
     while len(list(TASKS.iterdir())) > before and time.monotonic() < until:

@@ -1,5 +1,4 @@
-"""The console in a real Chromium: nothing runs that should not, it fits a phone, keys reach
-everything, rows are live."""
+"""The console in Chromium: no injected script runs, pages fit a phone, keys work, rows update."""
 
 from __future__ import annotations
 
@@ -20,39 +19,41 @@ from stream_dedup.console.values import IndexPlans, OpenedRecord
 from stream_dedup.domain.plan import PLANS
 from tests.console import browser
 from tests.console.sample import EVIL, KINDS, LETTERS, decision, sources
-from tests.console.searched import GROUP, SENTENCES, searching
+from tests.console.searched import GROUP, SENTENCES, open_searchable_sources
 from tests.console.test_pages import ADDRESSES, DECISION, serving
 from tests.console.test_pages import GROUP as GROUP_OF_SAMPLE
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-_LACKING = browser.missing_browser()
-if _LACKING:
-    sys.stderr.write(_LACKING + "\n")
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(_LACKING), reason=_LACKING)]
+_MISSING_BROWSER = browser.missing_browser()
+if _MISSING_BROWSER:
+    sys.stderr.write(_MISSING_BROWSER + "\n")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(bool(_MISSING_BROWSER), reason=_MISSING_BROWSER),
+]
 
 WAIT_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Chrome]:
-    """One browser for all of these tests."""
+    """One browser for all tests of this module."""
     with browser.chromium() as driver:
         yield driver
 
 
 @pytest.fixture
 def chrome(driver: Chrome) -> Chrome:
-    """The browser without a page, and without what the last one logged while its server ended."""
+    """The browser with an empty page and an empty log."""
     driver.get("about:blank")
-    browser.logged(driver)
+    browser.read_browser_log(driver)
     return driver
 
 
 def wait_for(chrome: Chrome, script: str) -> Any:
-    """Wait until a page is there whole and the script returns something of it: a title is there
-    before its links are."""
+    """Wait until the page is complete and `script` returns a true value; return that value."""
     until = time.monotonic() + WAIT_SECONDS
     while not (
         found := chrome.execute_script(f"return document.readyState === 'complete' && ({script})")
@@ -62,20 +63,19 @@ def wait_for(chrome: Chrome, script: str) -> Any:
     return found
 
 
-def colours_of(chrome: Chrome, element: str) -> tuple[int, int]:
-    """Return how light its paper and its ink are, from 0 to 765."""
+def read_brightness(chrome: Chrome, element: str) -> tuple[int, int]:
+    """Return the brightness of the background and of the text, from 0 to 765."""
     style = f"getComputedStyle(document.querySelector('{element}'))"
     paper, ink = chrome.execute_script(f"return [{style}.backgroundColor, {style}.color]")
     return sum(map(int, paper[4:-1].split(","))), sum(map(int, ink[4:-1].split(",")))
 
 
 def follow_the_runbook(chrome: Chrome, console: str) -> None:
-    """From the address of the console to one decision that is near, in three clicks, the first of
-    them that on the address."""
+    """Open a near-duplicate decision from the console's address in three clicks."""
     chrome.get(f"{console}/")
     chrome.find_element("link text", "near").click()
     wait_for(chrome, "document.title.startsWith('Decisions')")
-    # In one script each: the live page puts new rows in place of these at any time.
+    # One script each, because the live page replaces these rows at any time.
     cells = "[...document.querySelectorAll('#rows tr')].map(row => row.cells[1].innerText.trim())"
     assert set(wait_for(chrome, cells)) == {"near"}
     chrome.execute_script("document.querySelector('#rows a[href^=decision]').click()")
@@ -86,18 +86,17 @@ def follow_the_runbook(chrome: Chrome, console: str) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1200])
-def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) -> None:
-    """No page is wider than the screen, nothing is refused or logged, and text stands off its paper
-    in both themes."""
+def test_every_page_fits_and_logs_nothing(chrome: Chrome, width: int, dark: bool) -> None:
+    """No page is wider than the screen or logs anything, and text has contrast in both themes."""
     with serving(sources()) as port:
         for address in ADDRESSES:
-            browser.view(chrome, width=width, dark=dark)
+            browser.set_viewport(chrome, width=width, dark=dark)
             chrome.get(f"http://127.0.0.1:{port}/{address}")
             assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, (
                 address
             )
-            assert browser.logged(chrome) == [], address
-            torn = "one => one.getClientRects().length > 1 || one.offsetHeight > 45"
+            assert browser.read_browser_log(chrome) == [], address
+            torn = "node => node.getClientRects().length > 1 || node.offsetHeight > 45"
             assert not chrome.execute_script(
                 f"return [...document.querySelectorAll('.blocks code, nav')].some({torn})"
             ), address
@@ -105,25 +104,27 @@ def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) ->
                 "return [...document.querySelectorAll('.long:not(.extra)')].every(it => "
                 "it.offsetWidth > 90)"
             ), address
-            paper, ink = colours_of(chrome, "body")
+            paper, ink = read_brightness(chrome, "body")
             assert (paper < ink) == dark
             assert abs(paper - ink) > 400
 
 
-def test_the_palette_can_be_read() -> None:
-    """WCAG AA in both themes: 4.5 to 1 for text, 3 to 1 for what a picture tells."""
+def test_the_palette_has_enough_contrast() -> None:
+    """WCAG AA in both themes: 4.5 to 1 for text, 3 to 1 for the parts of charts."""
     sheet = (Path(app.__file__).parent / "static" / "console.css").read_text()
     themes = re.findall(r":root \{(.*?)\n *\}", sheet, re.DOTALL)
-    light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", one)) for one in themes)
+    light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", block)) for block in themes)
     assert set(light) == set(dark)
 
     def luminance(colour: str) -> float:
-        digits = "".join(2 * one for one in colour[1:]) if len(colour) == 4 else colour[1:]
-        shares = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        digits = "".join(2 * value for value in colour[1:]) if len(colour) == 4 else colour[1:]
+        shares = [int(digits[start : start + 2], 16) / 255 for start in (0, 2, 4)]
         linear = [
-            one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares
+            value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+            for value in shares
         ]
-        return sum(part * one for part, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+        weights = (0.2126, 0.7152, 0.0722)
+        return sum(part * value for part, value in zip(weights, linear, strict=True))
 
     pairs = [(ink, paper, 4.5) for ink in ("ink", "faint", "link") for paper in ("paper", "soft")]
     pairs += [("ink", paper, 4.5) for paper in ("mark", "removed", "added", "warn")] + [
@@ -141,24 +142,24 @@ def test_the_palette_can_be_read() -> None:
         "bar",
         "warn-line",
     )
-    pairs += [(one, "paper", 3.0) for one in drawn]
+    pairs += [(name, "paper", 3.0) for name in drawn]
     for theme in (light, dark):
-        for one, other, least in pairs:
-            low, high = sorted((luminance(theme[one]), luminance(theme[other])))
-            assert (high + 0.05) / (low + 0.05) >= least, (one, theme[one], other, theme[other])
+        for front, back, least in pairs:
+            low, high = sorted((luminance(theme[front]), luminance(theme[back])))
+            assert (high + 0.05) / (low + 0.05) >= least, (front, theme[front], back, theme[back])
 
 
 def test_long_ids_wrap_and_a_phone_can_sort(chrome: Chrome) -> None:
-    """A long id makes no page wider; the headings, which sort, are shown on a phone too."""
+    """A long id makes no page wider, and a phone shows the headings that sort."""
     given = sources(0)
     long = f"https://a.example/{'x' * 900}"
     given.recent.add([decision(8, "near", id=long, kept_position="documents-0@1", kept_id=long)])
     with serving(given) as port:
         for address in ("decisions", "groups", GROUP_OF_SAMPLE, "hosts", "copies", DECISION):
-            browser.view(chrome, width=390)
+            browser.set_viewport(chrome, width=390)
             chrome.get(f"http://127.0.0.1:{port}/{address}")
             assert chrome.execute_script("return document.documentElement.scrollWidth") <= 390
-            wide = "one => one.scrollWidth > document.documentElement.clientWidth"
+            wide = "node => node.scrollWidth > document.documentElement.clientWidth"
             assert not chrome.execute_script(
                 f"return [...document.querySelectorAll('main > *')].some({wide})"
             ), address
@@ -168,10 +169,10 @@ def test_long_ids_wrap_and_a_phone_can_sort(chrome: Chrome) -> None:
 
 @pytest.mark.parametrize("width", [390, 1200])
 def test_no_label_is_overprinted_and_no_table_is_cut(chrome: Chrome, width: int) -> None:
-    """Whatever the threshold is; a table that has to be scrolled to its side hides columns."""
+    """Labels do not overlap at any threshold, and no table needs sideways scrolling."""
     long_kind = replace(KINDS[0], error_class="stream_dedup.domain.errors.FormatError" * 2)
     given = sources(dead_letters=lambda: replace(LETTERS, kinds=(long_kind, *KINDS)))
-    browser.view(chrome, width=width)
+    browser.set_viewport(chrome, width=width)
     labels = (
         "[...document.querySelectorAll('.picture > text')].map(it => it.getBoundingClientRect())"
     )
@@ -216,14 +217,13 @@ def test_hostile_texts_do_not_run(chrome: Chrome) -> None:
                 )
                 == 0
             )
-            assert browser.logged(chrome) == []
+            assert browser.read_browser_log(chrome) == []
 
 
 def test_rows_are_live_until_paused(chrome: Chrome) -> None:
-    """A decision appears by itself; after Pause none does; the filter of the address holds for
-    those that appear."""
-    away = [""]
-    given = sources(kafka_problem=lambda: away[0])
+    """New decisions that match the filter appear without a click; after Pause none do."""
+    problem = [""]
+    given = sources(kafka_problem=lambda: problem[0])
     with serving(given) as port:
         chrome.get(f"http://127.0.0.1:{port}/decisions?reason=near")
         given.recent.add([decision(700, "near", id="appeared"), decision(701, "new", id="unasked")])
@@ -243,7 +243,7 @@ def test_rows_are_live_until_paused(chrome: Chrome) -> None:
         assert "hidden" not in chrome.find_element("id", "rows").text
         chrome.find_element("id", "pause").click()
         wait_for(chrome, "document.getElementById('rows').textContent.includes('hidden')")
-        away[0] = "Kafka does not answer."
+        problem[0] = "Kafka does not answer."
         wait_for(
             chrome,
             "document.querySelector('.notice')?.textContent.includes('Kafka does not answer.')",
@@ -251,28 +251,32 @@ def test_rows_are_live_until_paused(chrome: Chrome) -> None:
 
 
 def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
-    """Next leads from one difference to the next; where one text is scrolled, the other goes
-    along."""
+    """Next goes to the next difference; scrolling one text scrolls the other."""
     long = "\n".join(
         f"Line {place} of a text that is longer than its frame." for place in range(400)
     )
 
-    def opened(at: str) -> OpenedRecord:
+    def open_record(position: str) -> OpenedRecord:
         return OpenedRecord(
-            at,
-            at,
-            long if at.startswith("documents") else re.sub(r"Line (\d*5) of", r"Row \1 of", long),
+            position,
+            position,
+            long
+            if position.startswith("documents")
+            else re.sub(r"Line (\d*5) of", r"Row \1 of", long),
         )
 
-    with serving(sources(read_record=opened)) as port:
+    with serving(sources(read_record=open_record)) as port:
         chrome.get(f"http://127.0.0.1:{port}/decision?position=duplicates-2@8")
         wait_for(chrome, "document.querySelectorAll('#steps button').length === 2")
-        places = "[...document.querySelectorAll('.sides del, .sides ins')].findIndex(one => one.classList.contains('here'))"
+        places = (
+            "[...document.querySelectorAll('.sides del, .sides ins')]"
+            ".findIndex(node => node.classList.contains('here'))"
+        )
         for place in (0, 1):
             chrome.find_elements("css selector", "#steps button")[1].click()
             assert chrome.execute_script(f"return {places}") == place
         chrome.execute_script(
-            "for (const one of document.querySelectorAll('.sides .text')) one.scrollTop = 0"
+            "for (const node of document.querySelectorAll('.sides .text')) node.scrollTop = 0"
         )
         chrome.execute_async_script(
             "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
@@ -281,9 +285,8 @@ def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
         wait_for(chrome, "document.querySelectorAll('.sides .text')[1].scrollTop > 0")
 
 
-def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
-    """What was decided meanwhile stands there without a click, and after one that meant nothing;
-    what is read is held still."""
+def test_the_page_now_refreshes_itself(chrome: Chrome) -> None:
+    """New decisions appear without a click; a page with a focused link does not change."""
     given = sources()
     with serving(given) as port:
         chrome.get(f"http://127.0.0.1:{port}/")
@@ -298,9 +301,9 @@ def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
         )
 
 
-def test_a_page_whose_console_is_gone_says_so_and_still_fits(chrome: Chrome) -> None:
-    """On a phone: the sentence breaks."""
-    browser.view(chrome, width=390)
+def test_a_page_whose_console_ended_says_so_and_still_fits(chrome: Chrome) -> None:
+    """The notice wraps on a phone."""
+    browser.set_viewport(chrome, width=390)
     with serving(sources()) as port:
         chrome.get(f"http://127.0.0.1:{port}/")
     wait_for(chrome, "document.getElementById('live').textContent.includes('does not answer')")
@@ -309,12 +312,12 @@ def test_a_page_whose_console_is_gone_says_so_and_still_fits(chrome: Chrome) -> 
 
 
 def test_filters_fold_on_a_phone_only(chrome: Chrome) -> None:
-    """There what is asked for stands in the heading, and a press opens them."""
+    """On a phone the heading names the filters in force, and a click opens them."""
     select = "document.querySelector('.filters select')"
     shown = f"{select}.checkVisibility({{contentVisibilityAuto: true}})"
     with serving(sources()) as port:
         for width, is_shown in ((1200, True), (390, False)):
-            browser.view(chrome, width=width)
+            browser.set_viewport(chrome, width=width)
             chrome.get(f"http://127.0.0.1:{port}/decisions?reason=near")
             assert chrome.execute_script(f"return {shown}") == is_shown
         summary = chrome.find_element("css selector", ".fold summary")
@@ -323,12 +326,12 @@ def test_filters_fold_on_a_phone_only(chrome: Chrome) -> None:
         assert chrome.execute_script(f"return {shown}")
 
 
-def test_a_column_of_the_picture_tells_its_values_under_the_pointer(chrome: Chrome) -> None:
-    """Without waiting for the browser's own hint."""
+def test_a_chart_column_shows_its_values_under_the_pointer(chrome: Chrome) -> None:
+    """The values appear without the delay of the browser's tooltip."""
     from selenium.webdriver import ActionChains
 
     with serving(sources()) as port:
-        browser.view(chrome, width=1200)
+        browser.set_viewport(chrome, width=1200)
         chrome.get(f"http://127.0.0.1:{port}/")
         column = chrome.find_elements("css selector", ".picture g")[20]
         value = column.find_element("css selector", ".value")
@@ -338,17 +341,22 @@ def test_a_column_of_the_picture_tells_its_values_under_the_pointer(chrome: Chro
         assert ": new 5, exact 1, near 2" in value.text
 
 
-def test_keys_and_names(chrome: Chrome) -> None:
-    """The first stop leads to the content; each field has a name; pictures say what they show; one
-    heading leads the page."""
+def test_keyboard_and_accessible_names(chrome: Chrome) -> None:
+    """The first Tab stop leads to the content; fields and images have names; a page has one h1."""
     with serving(sources()) as port:
         for address in ADDRESSES:
             chrome.get(f"http://127.0.0.1:{port}/{address}")
             assert chrome.execute_script("return document.querySelectorAll('h1').length") == 1
             assert chrome.execute_script("return document.documentElement.lang") == "en"
-            unnamed = "[...document.querySelectorAll('input, select, textarea')].filter(one => !one.labels.length).length"
+            unnamed = (
+                "[...document.querySelectorAll('input, select, textarea')]"
+                ".filter(node => !node.labels.length).length"
+            )
             assert chrome.execute_script(f"return {unnamed}") == 0
-            mute = "[...document.querySelectorAll('svg:not([aria-hidden])')].filter(one => !one.getAttribute('aria-label')).length"
+            mute = (
+                "[...document.querySelectorAll('svg:not([aria-hidden])')]"
+                ".filter(node => !node.getAttribute('aria-label')).length"
+            )
             assert chrome.execute_script(f"return {mute}") == 0
             assert (
                 chrome.execute_script(
@@ -368,14 +376,17 @@ def test_keys_and_names(chrome: Chrome) -> None:
 
 FOUND = f"find?{urllib.parse.urlencode({'q': SENTENCES})}"
 SEARCHED = ("find", FOUND, "groups", "groups?order=newest", GROUP)
-# Narrower, an address stands one letter a line.
+# In a narrower column an address would break after each letter.
 READABLE_PIXELS = 110
 
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A console with the engine behind it."""
-    with searching(tmp_path_factory.mktemp("engine")) as given, serving(given) as port:
+    """The port of a console with a full-text engine."""
+    with (
+        open_searchable_sources(tmp_path_factory.mktemp("engine")) as console_sources,
+        serving(console_sources) as port,
+    ):
         yield port
 
 
@@ -384,32 +395,33 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def test_the_pages_fit_and_can_be_read(
     chrome: Chrome, searched: int, width: int, dark: bool
 ) -> None:
-    """Nothing is wider than the screen or scrolls sideways in itself, no address is squeezed,
-    nothing is refused; what matches stands off its paper."""
-    browser.view(chrome, width=width, dark=dark)
+    """No page or table scrolls sideways, no address is squeezed, and marked text has contrast."""
+    browser.set_viewport(chrome, width=width, dark=dark)
     for address in SEARCHED:
         chrome.get(f"http://127.0.0.1:{searched}/{address}")
         assert chrome.execute_script("return document.documentElement.scrollWidth") <= width, (
             address
         )
-        overflowing = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).length"
+        overflowing = (
+            "[...document.querySelectorAll('.scroll')]"
+            ".filter(node => node.scrollWidth > node.clientWidth).length"
+        )
         assert chrome.execute_script(f"return {overflowing}") == 0, address
         widths = chrome.execute_script(
-            "return [...document.querySelectorAll('td.long:not(.extra)')].map(one => "
-            "one.clientWidth)"
+            "return [...document.querySelectorAll('td.long:not(.extra)')].map(node => "
+            "node.clientWidth)"
         )
-        assert all(one >= READABLE_PIXELS for one in widths), (address, widths)
+        assert all(column_width >= READABLE_PIXELS for column_width in widths), (address, widths)
         assert bool(widths) == address.startswith("group"), address
-        assert browser.logged(chrome) == [], address
+        assert browser.read_browser_log(chrome) == [], address
     chrome.get(f"http://127.0.0.1:{searched}/{FOUND}")
-    paper, ink = colours_of(chrome, "mark")
+    paper, ink = read_brightness(chrome, "mark")
     assert abs(ink - paper) > 300
 
 
 def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
-    """Every copy is listed, best first, with what matches marked; two clicks further both texts
-    stand side by side."""
-    browser.view(chrome, width=1200)
+    """All copies are listed, best first, with matches marked; two clicks lead to both texts."""
+    browser.set_viewport(chrome, width=1200)
     chrome.get(f"http://127.0.0.1:{searched}/find")
     chrome.find_element("id", "q").send_keys(SENTENCES)
     chrome.find_element("css selector", "main form button").click()
@@ -417,7 +429,7 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
     assert "4 documents contain the text" in chrome.find_element("css selector", "main").text
     first = chrome.find_element("css selector", ".found li")
     assert "contains 100 % of the text" in first.text, "the copy that says three years"
-    marked = [one.text for one in first.find_elements("css selector", "mark")]
+    marked = [element.text for element in first.find_elements("css selector", "mark")]
     assert "Fishermen who moor there will be offered places" in " ".join(marked)
     assert "rained" not in chrome.find_element("css selector", ".found").text
 
@@ -425,15 +437,17 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
     wait_for(chrome, "document.title.startsWith('Copies')")
     reasons = chrome.find_elements("css selector", "tbody tr td:nth-child(3)")
     assert sorted(reason.text for reason in reasons) == ["exact", "near", "near", "revised"]
-    said = chrome.find_element("css selector", "main").text
-    assert "It has 3 copies, " in said
-    assert "It was fetched again once." in said
-    assert re.search(r"Record times: \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to \d{4}", said)
-    assert "The best copy so far, by the rule longest, is https://city-blog.example/pier." in said
+    page_text = chrome.find_element("css selector", "main").text
+    assert "It has 3 copies, " in page_text
+    assert "It was fetched again once." in page_text
+    assert re.search(r"Record times: \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ to \d{4}", page_text)
+    assert (
+        "The best copy so far, by the rule longest, is https://city-blog.example/pier." in page_text
+    )
     chrome.find_element("partial link text", "mirror.example").click()
     wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")
     assert "twelve" in [
-        one.text.strip() for one in chrome.find_elements("css selector", ".sides ins")
+        element.text.strip() for element in chrome.find_elements("css selector", ".sides ins")
     ]
 
     chrome.get(f"http://127.0.0.1:{searched}/find?q=https://city-blog.example/pier")
@@ -442,9 +456,8 @@ def test_an_editor_pastes_two_sentences(chrome: Chrome, searched: int) -> None:
 
 
 def test_sentences_of_any_script_and_hostile_ones(chrome: Chrome, searched: int) -> None:
-    """Japanese is found; a page that holds scripts is shown as text; what nobody holds, or is no
-    clue, says so."""
-    for clue, says in (
+    """Japanese is found, scripts are shown as text, and a query without a result says so."""
+    for clue, expected in (
         ("漁船は南の港に移る", "mainichi.example"),
         ("a page of nine harmless looking words", "<script>alert(1)</script>"),
         ("colourless green ideas sleep furiously", "No document contains this text"),
@@ -452,18 +465,20 @@ def test_sentences_of_any_script_and_hostile_ones(chrome: Chrome, searched: int)
         ("*:* OR words:[a TO z]", "No document contains this text"),
     ):
         chrome.get(f"http://127.0.0.1:{searched}/find?{urllib.parse.urlencode({'q': clue})}")
-        assert says in chrome.find_element("css selector", "main").text, clue
+        assert expected in chrome.find_element("css selector", "main").text, clue
         assert (
             chrome.execute_script(
                 "return document.querySelectorAll('img, main script, iframe').length"
             )
             == 0
         )
-        # A clue that is none is a problem with its own status, and Chromium logs that.
-        assert [one for one in browser.logged(chrome) if "400" not in one["message"]] == []
+        # Chromium logs the status 400 of an invalid query.
+        assert [
+            entry for entry in browser.read_browser_log(chrome) if "400" not in entry["message"]
+        ] == []
 
 
-def test_it_works_by_keys_and_without_script(chrome: Chrome, searched: int) -> None:
+def test_find_works_by_keyboard_and_without_scripts(chrome: Chrome, searched: int) -> None:
     """The clue is typed and sent by the keyboard alone, where scripts are switched off."""
     chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:

@@ -1,5 +1,4 @@
-"""`demo --serve` as whoever tries it meets it: the command that it prints, and its console in a
-browser."""
+"""`demo --serve` for a first user: the command that it prints, and its console in a browser."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
-class DemoSays(NamedTuple):
-    """What the demo ends by printing: the console's address, a command, and settings."""
+class DemoOutput(NamedTuple):
+    """The console's address, the command and the settings that the demo prints."""
 
     console: str
     command: str
@@ -33,8 +32,8 @@ class DemoSays(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSays]:
-    """A demo that serves; at the end SIGTERM ends it with 0, and nothing of it is left."""
+def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoOutput]:
+    """A serving demo; SIGTERM ends it with exit code 0 and leaves no process."""
     folder = tmp_path_factory.mktemp("demo")
     out, err = folder / "out", folder / "err"
     program = [sys.executable, "-m", "stream_dedup"]
@@ -60,45 +59,45 @@ def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
             "the demo serves",
             180,
         )
-        said = out.read_text()
-        assert running.poll() is None, said + err.read_text()
+        printed = out.read_text()
+        assert running.poll() is None, printed + err.read_text()
         roles = psutil.Process(running.pid).children(recursive=True)
-        assert re.findall(r"^(?:Next:)? +stream-dedup (\w+) ", said, re.MULTILINE) == [
+        assert re.findall(r"^(?:Next:)? +stream-dedup (\w+) ", printed, re.MULTILINE) == [
             "check",
             "broker",
             "find",
         ]
-        (console,) = re.findall(r"The console: (http://127\.0\.0\.1:\d+)/", said)
-        (typed,) = re.findall(r"^ *stream-dedup (find .*)$", said, re.MULTILINE)
+        (console,) = re.findall(r"The console: (http://127\.0\.0\.1:\d+)/", printed)
+        (typed,) = re.findall(r"^ *stream-dedup (find .*)$", printed, re.MULTILINE)
         wait_until(lambda: " export STREAM_DEDUP_" in out.read_text(), "the demo prints settings")
         (exported,) = re.findall(r"^ *export (STREAM_DEDUP_.*)$", out.read_text(), re.MULTILINE)
-        yield DemoSays(console, typed, dict(one.split("=", 1) for one in exported.split()))
+        yield DemoOutput(console, typed, dict(line.split("=", 1) for line in exported.split()))
         running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0, err.read_text()
         assert psutil.wait_procs(roles, timeout=60)[1] == []
     finally:
-        for one in roles:
-            if one.is_running():
-                one.kill()
+        for role in roles:
+            if role.is_running():
+                role.kill()
         if running.poll() is None:
             running.kill()
             running.wait(30)
 
 
-def test_the_command_that_it_prints_finds_a_page_and_its_copy(demo: DemoSays) -> None:
-    """As it stands there, the page that was kept and the copy that was dropped."""
+def test_the_printed_command_finds_a_page_and_its_copy(demo: DemoOutput) -> None:
+    """It runs unchanged and finds the kept page and the dropped copy."""
     command = [sys.executable, "-m", "stream_dedup", *shlex.split(demo.command), "--json"]
     done = subprocess.run(
         command, env=child_environment({}), capture_output=True, text=True, timeout=60, check=True
     )
 
     documents = json.loads(done.stdout)["documents"]
-    assert {one["verdict"] for one in documents} == {"unique", "duplicate"}
+    assert {document["verdict"] for document in documents} == {"unique", "duplicate"}
     assert documents[0]["share"] == 1
 
 
-def test_commands_find_the_demo_by_the_settings_that_it_prints(demo: DemoSays) -> None:
-    """As for the command of a decision, or of dead letters, that somebody copied from the console."""
+def test_commands_find_the_demo_by_the_printed_settings(demo: DemoOutput) -> None:
+    """A command that was copied from the console works with them."""
     command = [sys.executable, "-m", "stream_dedup", "dlq", "show", "--json"]
     environment = child_environment({}) | demo.settings
     done = subprocess.run(
@@ -109,14 +108,13 @@ def test_commands_find_the_demo_by_the_settings_that_it_prints(demo: DemoSays) -
 
 
 @pytest.mark.skipif(bool(browser.missing_browser()), reason=browser.missing_browser())
-def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
-    """Two sentences of a loaded article lead to it, its copies and what differs; from the runbook
-    three clicks lead to a decision."""
-    edited = (one for one in read_crawl()[0] if one.kind == "edit" and one.language == "en")
-    article = next(one for one in edited if not one.is_on_large_site)
+def test_an_editor_finds_copies_and_the_runbook_works(demo: DemoOutput) -> None:
+    """Two sentences lead to an article, its copies and their differences."""
+    edited = (page for page in read_crawl()[0] if page.kind == "edit" and page.language == "en")
+    article = next(page for page in edited if not page.is_on_large_site)
     sentences = " ".join(re.split(r"(?<=[.!?])\s+", article.text)[3:5])
     with browser.chromium() as chrome:
-        browser.view(chrome, width=390)
+        browser.set_viewport(chrome, width=390)
         chrome.get(f"{demo.console}/find")
         chrome.find_element("id", "q").send_keys(sentences)
         chrome.find_element("css selector", "main form button").click()
@@ -130,6 +128,6 @@ def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
         wait_for(chrome, "document.querySelectorAll('.sides ins, .sides del').length > 0")
 
         follow_the_runbook(chrome, demo.console)
-        assert browser.logged(chrome) == []
+        assert browser.read_browser_log(chrome) == []
         chrome.get(f"{demo.console}/decisions")
         assert "are copies at a similarity of" in chrome.find_element("css selector", "main").text

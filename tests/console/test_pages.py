@@ -1,4 +1,4 @@
-"""The console over HTTP: pages and twins, what is missing, who may read, and rude requests."""
+"""The console over HTTP: pages, their JSON twins, missing sources, access and invalid requests."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from tests.console.sample import (
     SEARCH,
     decision,
     group,
-    opened,
+    open_record,
     sources,
 )
 from tests.serving.serving import serving as serving_routes
@@ -78,16 +78,16 @@ ADDRESSES = (
 
 
 @contextmanager
-def serving(given: ConsoleSources, **named: Any) -> Iterator[int]:
-    """Serve the console; gives the port."""
-    with serving_routes(ConsolePages(given, **named).routes()) as server:
+def serving(console_sources: ConsoleSources, **options: Any) -> Iterator[int]:
+    """Serve the console and yield its port."""
+    with serving_routes(ConsolePages(console_sources, **options).routes()) as server:
         yield server.port
 
 
 def get(
     port: int, address: str, headers: Mapping[str, str] | None = None, method: str = "GET"
 ) -> tuple[int, str, http.client.HTTPMessage]:
-    """Ask; return status, body and headers."""
+    """Send a request; return status, body and headers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request(method, "/" + address, headers=dict(headers or {}))
@@ -97,15 +97,15 @@ def get(
         connection.close()
 
 
-def shown(address: str, given: ConsoleSources | None = None, **changed: Any) -> str:
+def get_page(address: str, console_sources: ConsoleSources | None = None, **changed: Any) -> str:
     """Return a page of the sample, or of other sources."""
-    with serving(given or sources(**changed)) as port:
+    with serving(console_sources or sources(**changed)) as port:
         return get(port, address)[1]
 
 
-def read(address: str, given: ConsoleSources | None = None, **changed: Any) -> Any:
-    """Return what the twin of a page says."""
-    return json.loads(shown(address, given, **changed))
+def get_json(address: str, console_sources: ConsoleSources | None = None, **changed: Any) -> Any:
+    """Return the JSON twin of a page."""
+    return json.loads(get_page(address, console_sources, **changed))
 
 
 def twin_of(address: str) -> str:
@@ -115,8 +115,7 @@ def twin_of(address: str) -> str:
 
 
 def test_each_page_has_a_twin() -> None:
-    """Both answer, with the same policy; a page loads nothing but its own files, and its links are
-    relative."""
+    """Both have the same policy; a page loads only its own files, and its links are relative."""
     with serving(sources()) as port:
         for address in ADDRESSES:
             status, page, headers = get(port, address)
@@ -132,8 +131,8 @@ def test_each_page_has_a_twin() -> None:
                 page,
             )
             assert all(
-                not re.match(r"/|https?:", one)
-                for one in re.findall(r'(?:href|src|action)="([^"]*)"', inside)
+                not re.match(r"/|https?:", link)
+                for link in re.findall(r'(?:href|src|action)="([^"]*)"', inside)
             )
             status, body, headers = get(port, twin_of(address))
             assert (status, headers["content-type"]) == (200, "application/json"), address
@@ -147,14 +146,13 @@ def test_each_page_has_a_twin() -> None:
             assert (status, headers["content-type"].split(";")[0]) == (200, kind)
 
 
-def test_a_decision_shows_both_texts_and_what_differs() -> None:
-    """From an alert in three clicks: Now, the reason, the decision; there the command that releases
-    it."""
-    assert 'href="decisions?reason=near"' in shown("")
-    assert 'href="decision?position=duplicates-0%40498"' in shown("decisions?reason=near")
+def test_a_decision_shows_both_texts_and_their_differences() -> None:
+    """Three clicks lead from an alert to the decision and the command that releases it."""
+    assert 'href="decisions?reason=near"' in get_page("")
+    assert 'href="decision?position=duplicates-0%40498"' in get_page("decisions?reason=near")
     page, kept = (
-        shown("decision?position=duplicates-0%40498"),
-        shown("decision?position=unique-1%401"),
+        get_page("decision?position=duplicates-0%40498"),
+        get_page("decision?position=unique-1%401"),
     )
     assert "<del>eleven </del>" in page
     assert "<ins>twelve </ins>" in page
@@ -165,23 +163,22 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     assert 'href="decision?position=duplicates-0%40497"' in page
     assert 'href="decision?position=unique-1%401">its decision</a>' in page
     assert re.search(r'href="group\?document=documents-0%401">\d+ known</a>', kept)
-    assert "<strong>duplicate</strong>" in shown("decision?position=documents-0@498"), (
+    assert "<strong>duplicate</strong>" in get_page("decision?position=documents-0@498"), (
         "a log names the source's position"
     )
 
 
-def test_a_decision_is_told_for_people_first() -> None:
-    """Its document is the title, then come how alike from which on, and the texts; what machines
-    want is folded behind."""
+def test_a_decision_page_shows_similarity_before_details() -> None:
+    """The id comes first, then similarity and threshold, then the texts; details are folded."""
     address = "decision?position=duplicates-2@8"
-    page = shown(address)
+    page = get_page(address)
     assert "<title>https://mirror.example/articles/8 " in page
     assert "<h1>https://mirror.example/<wbr>articles/<wbr>8</h1>" in page, (
         "on a phone it breaks behind a slash"
     )
     places = [
-        page.index(one)
-        for one in (
+        page.index(text)
+        for text in (
             (
                 "Similarity 0.78, of unknown sites. Documents that may be of one site are copies at a "
                 "similarity of 0.70 or more"
@@ -193,31 +190,34 @@ def test_a_decision_is_told_for_people_first() -> None:
     ]
     assert places == sorted(places)
     for plan in (PLANS["bands"].with_similarity(80), PLANS["blocks"]):
-        told = shown(address, plans=lambda plan=plan: IndexPlans(plan))
-        assert "Similarity 0.78." in told, "another plan judged it, or one without a similarity"
+        other_page = get_page(address, plans=lambda plan=plan: IndexPlans(plan))
+        assert "Similarity 0.78." in other_page, (
+            "another plan judged it, or one without a similarity"
+        )
 
 
 def test_hostile_texts_are_text() -> None:
-    """Scripts, escapes and overrides in ids, headers, hosts, texts and clues stay what they are:
-    characters."""
+    """Scripts and control characters in ids, headers, hosts and queries are shown as text."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     bad = "\ud800"
     evil = dict.fromkeys(("host", "kept_id", "log", "recipe", "fingerprint"), EVIL)
     headers = ((EVIL, EVIL), ("x", bad))
-    one = decision(8, "near", id=EVIL + bad, headers=headers, kept_position="documents-0@1", **evil)
-    recent.add([one, decision(9, EVIL, verdict=EVIL)])
+    hostile_decision = decision(
+        8, "near", id=EVIL + bad, headers=headers, kept_position="documents-0@1", **evil
+    )
+    recent.add([hostile_decision, decision(9, EVIL, verdict=EVIL)])
 
-    def found(_clue: str, _limit: int, **_: object) -> FoundDocuments:
-        one = FoundDocument(
+    def find_documents(_clue: str, _limit: int, **_: object) -> FoundDocuments:
+        hostile_document = FoundDocument(
             "unique-0@1", EVIL, 1.0, ((EVIL, True), (EVIL + bad, False)), EVIL, 1 << 70, host=EVIL
         )
-        return FoundDocuments((one,), 1, True, 1)
+        return FoundDocuments((hostile_document,), 1, True, 1)
 
     given = sources(
         0,
         recent=recent,
-        find=found,
-        read_record=lambda at: OpenedRecord(at, EVIL, EVIL + at + bad, EVIL),
+        find=find_documents,
+        read_record=lambda position: OpenedRecord(position, EVIL, EVIL + position + bad, EVIL),
     )
     clue = urllib.parse.quote(EVIL)
     addresses = [
@@ -243,7 +243,7 @@ def test_hostile_texts_are_text() -> None:
 @pytest.mark.parametrize(
     "address", ["decision?position=duplicates-2@900008", "decision?position=unique-1@999999"]
 )
-def test_a_text_kept_no_longer_is_said(address: str) -> None:
+def test_a_text_removed_by_retention_is_reported(address: str) -> None:
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add(
         [
@@ -263,95 +263,98 @@ def test_a_text_kept_no_longer_is_said(address: str) -> None:
 
 
 def test_the_threshold_is_that_of_the_plan_in_force() -> None:
-    """As the index says it, so that a declared one shows at once; without sketches, or without a
-    plan, there is none."""
-    told: dict[str, Any] = {"plan": "128:4:0:28~16:70%:64", "past_plans": [], "started_ms": 0}
-    with serving(sources(plans=lambda: parse_plans(told))) as port:
+    """A newly declared plan shows at once; without sketches or a plan there is no threshold."""
+    index_answer: dict[str, Any] = {
+        "plan": "128:4:0:28~16:70%:64",
+        "past_plans": [],
+        "started_ms": 0,
+    }
+    with serving(sources(plans=lambda: parse_plans(index_answer))) as port:
         assert json.loads(get(port, "now.json")[1])["threshold"] == 0.7
         assert "threshold 0.7" in get(port, "")[1]
-        told["plan"] = "128:8:1:21:75%"
+        index_answer["plan"] = "128:8:1:21:75%"
         assert json.loads(get(port, "now.json")[1])["threshold"] is None
-        told["plan"] = None
+        index_answer["plan"] = None
         assert json.loads(get(port, "now.json")[1])["threshold"] is None
 
 
 def test_a_decision_shows_the_rule_that_judged_it() -> None:
-    """The plan in force at its log offset, and not the one of today, which asks for more."""
-    strict, at = PLANS["bands"].with_similarity(80), "decision?position=duplicates-2@8"
+    """It shows the plan in force at its log offset, not today's stricter plan."""
+    strict, address = PLANS["bands"].with_similarity(80), "decision?position=duplicates-2@8"
     assert decision(8).log == "0/8"
-    for end, said in ((1, "of 0.70 or more, so this one is a copy"), (0, "Similarity 0.78.")):
+    for end, expected in ((1, "of 0.70 or more, so this one is a copy"), (0, "Similarity 0.78.")):
         plans = IndexPlans(strict, (PastPlan(end, HOUR_MS, PLANS["bands"]),))
-        assert said in shown(at, plans=lambda plans=plans: plans)
+        assert expected in get_page(address, plans=lambda plans=plans: plans)
 
 
-def test_the_picture_marks_when_the_rule_changed_or_a_role_came() -> None:
-    """With lines, and as a list below it; what lies outside the span is left out."""
+def test_the_chart_marks_plan_changes_and_restarts() -> None:
+    """Marks are lines and a list below the chart; those outside the span are omitted."""
     past = ((7, HOUR_MS - 60_000, "128:4:0:28~16:70%:64"), (9, 1, "128:4:0:28~16:65%:64"))
-    told = {"plan": PLANS["bands"].id, "past_plans": past, "started_ms": HOUR_MS - 120_000}
-    given = sources(plans=lambda: parse_plans(told))
+    index_answer = {"plan": PLANS["bands"].id, "past_plans": past, "started_ms": HOUR_MS - 120_000}
+    given = sources(plans=lambda: parse_plans(index_answer))
     given.recent.add_mark("Workers joined or left; their number is 2.")
-    page, marks = shown("", given), read("now.json", given)["figures"]["marks"]
-    assert [one["text"] for one in marks] == [
+    page, marks = get_page("", given), get_json("now.json", given)["figures"]["marks"]
+    assert [mark["text"] for mark in marks] == [
         "The index started.",
         "The plan changed from 128:4:0:28~16:70%:64 to 128:4:0:28~16:65%:64.",
         "Workers joined or left; their number is 2.",
     ]
     assert page.count('<line class="mark"') == 3
-    assert all(f": {one['text']}</li>" in page for one in marks)
+    assert all(f": {mark['text']}</li>" in page for mark in marks)
 
 
-def test_only_a_search_knows_when_it_started() -> None:
-    """It joins no group, so a console of another process cannot see it start; its own marks it."""
+def test_only_the_console_of_a_search_marks_its_start() -> None:
+    """The search joins no group, so only a console in its own process marks its start."""
     stop = threading.Event()
     stop.set()
     for engine, marks in ((None, []), (Finder(None, Languages(), dict), ["The search started."])):
         figures = sources_of(Settings(), stop, engine).recent.figures_of()
-        assert [one.text for one in figures.marks] == marks
+        assert [mark.text for mark in figures.marks] == marks
 
 
 def test_a_delay_has_its_unit() -> None:
-    """Of the worker's backlog it may be minutes."""
-    assert ">49 ms <span" in shown("")
+    """With a backlog the delay may be minutes."""
+    assert ">49 ms <span" in get_page("")
     given = sources(0)
     given.recent.add([decision(1, latency_ms=75_871)])
-    assert '>76 s <span class="faint whole">p99 76 s<' in shown("", given)
+    assert '>76 s <span class="faint whole">p99 76 s<' in get_page("", given)
     assert rendering.delay(3_148_546) == "52 min"
 
 
-def test_nothing_a_second_is_told_while_nothing_is_read() -> None:
-    """What leaves meanwhile is not known, and not none."""
-    for given, told in (
+def test_no_rate_is_shown_while_nothing_is_read() -> None:
+    """The rate is unknown then, not 0."""
+    for given, expected in (
         (sources(), 0.0),
         (sources(kafka_problem=lambda: "Kafka does not answer."), None),
         (sources(decisions_problem=lambda: "A topic is missing."), None),
     ):
         given.recent._seconds.clear()
-        assert read("now.json", given)["figures"]["per_second"] == told
-        assert ("<dd>0.0</dd>" in shown("", given)) == (told is not None)
+        assert get_json("now.json", given)["figures"]["per_second"] == expected
+        assert ("<dd>0.0</dd>" in get_page("", given)) == (expected is not None)
 
 
-def test_the_picture_hatches_what_was_not_read() -> None:
-    """After a restart among many records; not where all are read and nothing was decided."""
+def test_the_chart_hatches_columns_that_were_not_read() -> None:
+    """A column whose records were read is not hatched, even if it has no decisions."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add([decision(490)], HOUR_MS - 30 * 60_000)
-    page, figures = shown("", sources(0, recent=recent)), recent.figures_of()
+    page, figures = get_page("", sources(0, recent=recent)), recent.figures_of()
     assert page.count('class="unread"') == 29
-    assert [one.is_read for one in figures.columns].count(False) == 29
+    assert [column.is_read for column in figures.columns].count(False) == 29
     assert "(not read)</title>" in page
-    assert 'class="unread"' not in shown("")
+    assert 'class="unread"' not in get_page("")
 
 
-def test_what_is_away_is_a_sentence() -> None:
-    def dead(*_: object, **__: object) -> Any:
+def test_missing_sources_are_explained() -> None:
+    def fail(*_: object, **__: object) -> Any:
         raise BrokerError("The broker kafka:9092 does not answer.")
 
-    asking = ("read_record", "lag", "dead_letters", "host_events", "remarks", "plans")
+    calls = ("read_record", "lag", "dead_letters", "host_events", "remarks", "plans")
     away = ConsoleSources(
         decisions_problem=lambda: "The broker kafka:9092 does not answer.",
-        search=SimpleNamespace(**dict.fromkeys(SEARCH, dead)),
-        **dict.fromkeys(asking, dead),
+        search=SimpleNamespace(**dict.fromkeys(SEARCH, fail)),
+        **dict.fromkeys(calls, fail),
     )
-    for given, said in (
+    for given, pattern in (
         (
             ConsoleSources(),
             r"No decisions yet|no full-text index|Dead letters",
@@ -361,98 +364,100 @@ def test_what_is_away_is_a_sentence() -> None:
         with serving(given) as port:
             for address in ADDRESSES:
                 status, page, _ = get(port, address)
-                assert re.search(said + r"|No copies of|Texts cannot be read now", page), address
+                assert re.search(pattern + r"|No copies of|Texts cannot be read now", page), address
                 assert status == (
                     200 if not re.match("decision\\?|group\\?", address) else status
                 ), address
                 assert status in (200, 404, 503)
 
 
-def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
-    """Whatever a page shows; what waits for an answer that does not come would take seconds each,
-    and say the same."""
-    asked: list[object] = []
-    said = "Kafka at kafka:9092 does not answer (Connection refused)."
+def test_an_unreachable_broker_is_reported_once_and_asked_no_more() -> None:
+    """Each further request would take seconds and fail in the same way."""
+    calls: list[object] = []
+    problem = "Kafka at kafka:9092 does not answer (Connection refused)."
 
-    def dead(*given: object) -> Any:
-        asked.append(given)
-        raise BrokerError(said)
+    def fail(*given: object) -> Any:
+        calls.append(given)
+        raise BrokerError(problem)
 
     working = sources()
     given = ConsoleSources(
         recent=working.recent,
         search=working.search,
-        kafka_problem=lambda: said,
-        decisions_problem=dead,
-        read_record=dead,
-        lag=dead,
-        dead_letters=dead,
-        host_events=dead,
-        remarks=dead,
+        kafka_problem=lambda: problem,
+        decisions_problem=fail,
+        read_record=fail,
+        lag=fail,
+        dead_letters=fail,
+        host_events=fail,
+        remarks=fail,
     )
     with serving(given) as port:
         for address in ADDRESSES:
             _, page, _ = get(port, address)
             of_search = address.startswith(("find", "groups", "copies"))
-            assert page.count(said) == (not of_search), address
-        assert asked == []
+            assert page.count(problem) == (not of_search), address
+        assert calls == []
         assert "The checks could not run" in get(port, "")[1]
         assert json.loads(get(port, "now.json")[1])["remarks"] is None
         assert get(port, "decision?position=unique-0@900")[0] == 503
 
 
-def test_the_lag_is_told_of_each_partition() -> None:
-    assert "Lag by partition: 2: 30, 0: 12</p>" in shown("")
-    assert read("now.json")["lag"] == 42
-    assert ", 11: 7, and 28 more</p>" in shown("", lag=lambda: dict.fromkeys(range(40), 7))
-    assert "Lag by partition" not in shown("", lag=lambda: {0: 0})
+def test_the_lag_is_shown_by_partition() -> None:
+    assert "Lag by partition: 2: 30, 0: 12</p>" in get_page("")
+    assert get_json("now.json")["lag"] == 42
+    assert ", 11: 7, and 28 more</p>" in get_page("", lag=lambda: dict.fromkeys(range(40), 7))
+    assert "Lag by partition" not in get_page("", lag=lambda: {0: 0})
 
 
-def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
-    """A page that could not look gives no all-clear; one that looked and found something leads
-    there."""
+def test_only_checks_that_ran_report_no_problems() -> None:
+    """Without checks there is no all-clear, and a finding links to its details."""
     clear = "No problems found."
-    assert '<a href="dead-letters">Details</a>' in shown("")
+    assert '<a href="dead-letters">Details</a>' in get_page("")
     assert [
-        clear in page for page in (shown(""), shown("", remarks=None), shown("", remarks=list))
+        clear in page
+        for page in (get_page(""), get_page("", remarks=None), get_page("", remarks=list))
     ] == [False, False, True]
 
 
-def test_dead_letters_with_what_sends_them_back() -> None:
-    page, twin = shown("dead-letters"), read("dead-letters.json")
+def test_dead_letters_show_the_command_that_sends_them_back() -> None:
+    page, twin = get_page("dead-letters"), get_json("dead-letters.json")
     assert "stream-dedup dlq redrive --stage fetch --class GivenUp" in page
     assert "documents-0@14" in page
     assert page.count('<td class="extra">yes</td>') == 1
-    assert [one["not_sent_back"] for one in twin["letters"]["kinds"]] == [5, 1]
+    assert [kind["not_sent_back"] for kind in twin["letters"]["kinds"]] == [5, 1]
 
 
-def test_figures_of_the_newest_say_so() -> None:
+def test_incomplete_figures_say_so() -> None:
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add([decision(place) for place in range(350)], HOUR_MS - 1_000)
     given = sources(0, recent=recent)
-    page, twin = shown("", given), read("now.json", given)
+    page, twin = get_page("", given), get_json("now.json", given)
     assert "Decisions shown" in page
     assert "Decided in the last hour" not in page
     assert "at least" in page
     assert (twin["figures"]["total"], twin["figures"]["is_whole"]) == (350, False)
 
 
-def test_the_figures_of_another_span_are_asked_for_by_the_address() -> None:
-    """The page marks the span that it shows, draws itself anew, and says which spans there are."""
-    assert [len(read(f"now.json{span}")["figures"]["columns"]) for span in ("", "?span=15m")] == [
+def test_the_address_selects_the_span_of_the_figures() -> None:
+    """The page marks its span and refreshes itself; an unknown span names the known ones."""
+    assert [
+        len(get_json(f"now.json{span}")["figures"]["columns"]) for span in ("", "?span=15m")
+    ] == [
         60,
         15,
     ]
-    page = shown("?span=7d")
+    page = get_page("?span=7d")
     assert '<a href="./?span=7d" aria-current="true">7 days</a>' in page
     assert '<main id="content" tabindex="-1" data-refresh="2">' in page
     assert (
-        read("now.json?span=2w")["detail"] == "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'."
+        get_json("now.json?span=2w")["detail"]
+        == "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'."
     )
 
 
-def test_decisions_as_a_table_for_a_spreadsheet() -> None:
-    """All that the filters take, and no cell that a spreadsheet would calculate."""
+def test_decisions_are_exported_as_csv() -> None:
+    """The CSV has all decisions that match, and no cell that a spreadsheet would calculate."""
     given = sources()
     given.recent.add([decision(8, "near", id="=HYPERLINK(1)", host="evil.example")])
     with serving(given) as port:
@@ -471,7 +476,7 @@ def test_decisions_as_a_table_for_a_spreadsheet() -> None:
     "before", ["", " ", "\u00a0", "\t", "\r", "\n", '"', "' ", "a;", 'a,"', "a\n", "a; "]
 )
 def test_no_cell_is_calculated(before: str, sign: str) -> None:
-    """OWASP's list: each sign, wherever a spreadsheet may begin a cell, of any separator."""
+    """Signs of OWASP's list are escaped wherever a spreadsheet may start a cell."""
     cell = f"{before}{sign}cmd|' /C calc'!A0"
     table = rendering.table("decisions", [decision(8, "near", id=cell)]).decode()
     (row,) = csv.DictReader(io.StringIO(table, newline=""))
@@ -482,7 +487,7 @@ def test_no_cell_is_calculated(before: str, sign: str) -> None:
 
 
 def test_no_cell_changes_a_terminal() -> None:
-    """`find --csv` prints there too; and each row is one line, for tools that read lines."""
+    """`find --csv` prints to terminals; each row is one line, for tools that read lines."""
     cell = "a\x1b[31m\x00\x9b\u202eb\tc\nd\r\ne\u2028\x85"
     table = rendering.table("decisions", [decision(8, "near", id=cell)]).decode()
     assert len(table.splitlines()) == 2
@@ -490,13 +495,12 @@ def test_no_cell_changes_a_terminal() -> None:
     assert row["id"] == printable(cell)
 
 
-def test_a_clue_that_many_hold_has_further_documents() -> None:
-    """Twenty a page, with the total and links to the other pages; the order and the host reach the
-    search and stay in the links; the CSV has all."""
-    asked = []
+def test_find_results_have_pages() -> None:
+    """A page has 20 results and links that keep order and host; the CSV has all results."""
+    calls = []
 
     def find(_: str, limit: int, *, offset: int = 0, **others: object) -> FoundDocuments:
-        asked.append((limit, offset, others))
+        calls.append((limit, offset, others))
         documents = [
             FoundDocument(f"unique-0@{place}", f"id-{place}", 1.0, host="a.example")
             for place in range(70)
@@ -504,28 +508,27 @@ def test_a_clue_that_many_hold_has_further_documents() -> None:
         return FoundDocuments(tuple(documents[offset : offset + limit]), 70, True, 1)
 
     query = "q=harbour&order=earliest&host=a.example"
-    first, last = shown(f"find?{query}", find=find), shown(f"find?{query}&page=4", find=find)
+    first, last = get_page(f"find?{query}", find=find), get_page(f"find?{query}&page=4", find=find)
     assert (first.count("<li>"), last.count("<li>")) == (20, 10)
     assert "70 documents contain the text, or most of it, from 1 host. Shown: 1 to 20." in first
     assert f'rel="next" href="find?{query.replace("&", "&amp;")}&amp;page=2"' in first
     assert "Page 4 of 4" in last
     assert 'rel="next"' not in last
     assert "The texts of some documents cannot be read now" in first
-    rows = list(csv.DictReader(io.StringIO(shown(f"find.csv?{query}", find=find))))
+    rows = list(csv.DictReader(io.StringIO(get_page(f"find.csv?{query}", find=find))))
     assert [row["id"] for row in rows] == [f"id-{place}" for place in range(70)]
     named = {"order": "earliest", "host": "a.example"}
-    assert asked == [
+    assert calls == [
         (20, 0, {**named, "snippets": True}),
         (20, 60, {**named, "snippets": True}),
         (10_000, 0, {**named, "snippets": False}),
     ]
-    assert "order must be one of best, earliest, newest" in shown("find?q=a&order=oldest")
+    assert "order must be one of best, earliest, newest" in get_page("find?q=a&order=oldest")
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> None:
-    """By every column, lowest or highest first, the page, its twin and the CSV alike; what has no
-    value comes last."""
+def test_each_table_can_be_sorted_and_exported_as_csv(name: str) -> None:
+    """Any column sorts the page, its twin and the CSV, both ways; empty values come last."""
     base = TABLES[name].page or name
     address = {"find": "find?q=harbour", "group": "group?document=documents-0@1", "now": "?"}.get(
         base, f"{base}?"
@@ -550,9 +553,9 @@ def test_each_table_is_sorted_by_its_address_and_is_there_as_csv(name: str) -> N
             assert get(port, html.unescape(link).removeprefix("./"))[0] == 200
 
 
-def test_groups_tell_copies_from_pages_fetched_again() -> None:
-    page = shown("groups", groups=lambda *_: [group(fetched_again=1)])
-    of_group = shown(
+def test_groups_distinguish_copies_from_pages_fetched_again() -> None:
+    page = get_page("groups", groups=lambda *_: [group(fetched_again=1)])
+    of_group = get_page(
         "group?document=documents-0@1", group=partial(group, fetched_again=1, counted=5)
     )
 
@@ -563,42 +566,42 @@ def test_groups_tell_copies_from_pages_fetched_again() -> None:
     )
     assert "The kept page and the listed copies come from 3 hosts." in of_group
     again = {"copies": 0, "fetched_again": 2, "members": ()}
-    assert "No copies of it are known. It was fetched again 2 times." in shown(
+    assert "No copies of it are known. It was fetched again 2 times." in get_page(
         "group?document=documents-0@1", group=partial(group, **again)
     )
 
 
 def test_groups_have_pages() -> None:
-    """50 groups on each, with links to the neighbours; the CSV file has all."""
+    """A page has 50 groups and links to its neighbours; the CSV file has all."""
 
     def listed(address: str) -> list[str]:
-        return [listed_group["position"] for listed_group in read(address)["groups"]]
+        return [listed_group["position"] for listed_group in get_json(address)["groups"]]
 
     parts = [listed(f"groups.json?page={page}") for page in (1, 2, 3, 4)]
     assert list(map(len, parts)) == [50, 50, 20, 0]
     assert len(set(itertools.chain.from_iterable(parts))) == 120
     assert listed("groups.json") == parts[0]
-    first, last = shown("groups"), shown("groups?page=3")
+    first, last = get_page("groups"), get_page("groups?page=3")
     assert 'rel="next" href="groups?page=2"' in first
     assert 'rel="prev"' not in first
     assert 'rel="prev" href="groups?page=2"' in last
     assert 'rel="next"' not in last
-    assert "This page is after the last one." in shown("groups?page=4")
-    assert len(shown("groups.csv").splitlines()) == 121
+    assert "This page is after the last one." in get_page("groups?page=4")
+    assert len(get_page("groups.csv").splitlines()) == 121
 
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:
-    """One that vanished sends little, so it is seldom among the decisions remembered."""
-    hosts = read("hosts.json")["hosts"]
-    assert {one["host"] for one in hosts[:2]} == {"mirror.example", "silent.example"}
-    assert [bool(one["events"]) for one in hosts] == [True, True, False, False]
+    """A host that vanished sends little, so few remembered decisions name it."""
+    hosts = get_json("hosts.json")["hosts"]
+    assert {host["host"] for host in hosts[:2]} == {"mirror.example", "silent.example"}
+    assert [bool(host["events"]) for host in hosts] == [True, True, False, False]
     two = (HostEvent("b", 1), HostEvent("a", 2))
     given = sources(host_events=lambda: {"b.example": two[:1], "a.example": two})
-    sorted_hosts = read("hosts.json?sort=events", given)["hosts"]
-    assert [one["host"] for one in sorted_hosts[:2]] == ["b.example", "a.example"]
-    rows = csv.DictReader(io.StringIO(shown("hosts.csv", given)))
+    sorted_hosts = get_json("hosts.json?sort=events", given)["hosts"]
+    assert [host["host"] for host in sorted_hosts[:2]] == ["b.example", "a.example"]
+    rows = csv.DictReader(io.StringIO(get_page("hosts.csv", given)))
     assert [row["events"] for row in rows if row["events"]] == ["b", "b; a"]
-    for given, column, said in (
+    for given, column, expected in (
         (sources(), True, "Hosts"),
         (sources(host_events=dict), False, "The signals of the last day contain no event."),
         (sources(host_events=None), False, "it has written no signals yet"),
@@ -608,21 +611,22 @@ def test_a_host_that_only_signals_name_is_listed_first() -> None:
             "Nobody reads.",
         ),
     ):
-        page = shown("hosts", given)
-        assert (">Events</a>" in page, said in page) == (column, True)
+        page = get_page("hosts", given)
+        assert (">Events</a>" in page, expected in page) == (column, True)
     assert "contain no event" not in page, "since nobody looks"
 
 
-def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
-    """A decision of which the search says so is 410, and of one whose kept document was forgotten
-    nothing tells its id."""
+def test_a_forgotten_decision_is_410() -> None:
+    """The id of a forgotten kept document is hidden on the page of its copy, too."""
     gone: set[str] = set()
 
-    def redact_record(at: str) -> OpenedRecord:
+    def redact_record(position: str) -> OpenedRecord:
         return (
-            OpenedRecord(at, "", "", f"The record at {at} was forgotten.", is_forgotten=True)
-            if at in gone
-            else opened(at)
+            OpenedRecord(
+                position, "", "", f"The record at {position} was forgotten.", is_forgotten=True
+            )
+            if position in gone
+            else open_record(position)
         )
 
     with serving(sources(read_record=redact_record)) as port:
@@ -643,22 +647,27 @@ def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
         assert "articles/8" not in get(port, "decision?position=duplicates-2@8")[1]
 
 
-def test_what_was_forgotten_is_not_listed() -> None:
-    """Neither it, nor its id beside its copies; and nothing is listed as long as nobody knows what
-    was forgotten."""
+def test_forgotten_documents_are_not_listed() -> None:
+    """Their ids appear nowhere; nothing is listed until the forgotten ids are known."""
     kept = "https://gone.example/kept"
 
-    def as_it_is(one: Decision) -> Decision | None:
-        return one
+    def keep_all(entry: Decision) -> Decision | None:
+        return entry
 
-    def without_it(one: Decision) -> Decision | None:
-        return None if one.id == kept else one.without_kept_id() if one.kept_id == kept else one
+    def drop_forgotten(entry: Decision) -> Decision | None:
+        return (
+            None
+            if entry.id == kept
+            else entry.without_kept_id()
+            if entry.kept_id == kept
+            else entry
+        )
 
-    def unknown(_: Decision) -> Decision | None:
+    def fail(_: Decision) -> Decision | None:
         raise StreamDedupError("The search still reads what was forgotten.")
 
-    shown_by = as_it_is
-    given = sources(redact_decision=lambda one: shown_by(one))  # noqa: PLW0108 - it changes below
+    redact = keep_all
+    given = sources(redact_decision=lambda entry: redact(entry))  # noqa: PLW0108 - it changes below
     copy = decision(
         8,
         "near",
@@ -670,7 +679,7 @@ def test_what_was_forgotten_is_not_listed() -> None:
     with serving(given) as port:
         assert "gone.example" in get(port, "hosts.json")[1]
         assert kept in get(port, "decisions.json?id=copy.example")[1]
-        shown_by = without_it
+        redact = drop_forgotten
         for address in (
             "decisions",
             "decisions.json",
@@ -680,9 +689,9 @@ def test_what_was_forgotten_is_not_listed() -> None:
             status, body, _ = get(port, address)
             assert (status, "gone.example" in body) == (200, False), address
         assert "(forgotten)" in get(port, "decision?position=duplicates-2@8")[1]
-        (shown,) = json.loads(get(port, "decisions.json?id=copy.example")[1])["decisions"]
-        assert (shown["kept_id"], shown["headers"]) == ("", [["crawl", "x"]])
-        shown_by = unknown
+        (listed,) = json.loads(get(port, "decisions.json?id=copy.example")[1])["decisions"]
+        assert (listed["kept_id"], listed["headers"]) == ("", [["crawl", "x"]])
+        redact = fail
         status, body, _ = get(port, "decisions.json")
         assert (status, json.loads(body)["detail"]) == (
             503,
@@ -691,10 +700,9 @@ def test_what_was_forgotten_is_not_listed() -> None:
         assert get(port, "")[0] == 200
 
 
-def test_rude_requests_get_a_problem() -> None:
-    """Wrong values, methods and addresses: RFC 9457 from the twin, a sentence on the page, never a
-    stack trace."""
-    rude = {
+def test_invalid_requests_get_a_problem() -> None:
+    """The twin returns RFC 9457 problems, the page a sentence, and neither a stack trace."""
+    statuses = {
         "decision.json": 400,
         "decision.json?position=../../etc/passwd": 400,
         "decision.json?position=other-0@1": 400,
@@ -724,7 +732,7 @@ def test_rude_requests_get_a_problem() -> None:
         "find.json?q=nothing": 200,
     }
     with serving(sources()) as port:
-        for address, wanted in rude.items():
+        for address, wanted in statuses.items():
             status, body, headers = get(port, address)
             assert status == wanted, (address, body)
             if status != 200:
@@ -736,13 +744,13 @@ def test_rude_requests_get_a_problem() -> None:
             assert get(port, page)[0] == wanted
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
             assert get(port, "find", method=method)[0] == 405
-        with contextlib.suppress(ConnectionError):  # it need not be read to its end
+        with contextlib.suppress(ConnectionError):  # the server may close the connection early
             assert get(port, "find?q=" + "x" * 100_000)[0] >= 400
         assert get(port, "decisions", method="HEAD")[0] == 200
         assert get(port, "")[0] == 200
 
 
-def test_a_fault_is_no_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_shows_no_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
     del caplog
     with serving(sources(find=lambda *_, **__: 1 // 0)) as port:
         status, page, _ = get(port, "find?q=a")
@@ -753,7 +761,7 @@ def test_a_fault_is_no_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader is told; others get their pages; so many hang at most."""
+    """The page reports it, other pages load, and the number of hanging calls is limited."""
     monkeypatch.setattr(app, "WAIT_SECONDS", 0.2)
     free = threading.Event()
     given = sources(find=lambda *_, **__: FoundDocuments(total=free.wait(30) * 0))
@@ -771,9 +779,8 @@ def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
         free.set()
 
 
-def test_the_token_of_a_file(tmp_path: Path) -> None:
-    """As a bearer's or as a password; replaced without a restart; no file, or an empty one, lets
-    nobody in."""
+def test_the_token_is_read_from_a_file(tmp_path: Path) -> None:
+    """A bearer token or password is accepted and can be replaced; without a file nobody gets in."""
     path = tmp_path / "token"
     path.write_text("s3cret\n")
     with serving(sources(), token_file=path) as port:
@@ -786,7 +793,7 @@ def test_the_token_of_a_file(tmp_path: Path) -> None:
         basic = "Basic " + b64encode(b"anybody:s3cret").decode()
         assert get(port, "")[2]["www-authenticate"].startswith("Basic ")
         assert [status(), status("Bearer s3cret"), status(basic)] == [401, 200, 200]
-        rude = [
+        invalid = [
             "Bearer wrong",
             "Bearer ",
             "Basic %%%",
@@ -794,7 +801,7 @@ def test_the_token_of_a_file(tmp_path: Path) -> None:
             "s3cret",
             "Bearer \xe9",
         ]
-        assert {status(one) for one in rude} == {401}
+        assert {status(header) for header in invalid} == {401}
         assert get(port, "livez")[0] == 200  # probes need none
         path.write_text("another one\n")
         assert [status("Bearer s3cret"), status("Bearer another one")] == [401, 200]
@@ -808,7 +815,7 @@ def test_the_token_of_a_file(tmp_path: Path) -> None:
 def test_a_console_without_its_token_does_not_start(
     token: str | None, why: str, tmp_path: Path
 ) -> None:
-    """It would be ready, and refuse everybody."""
+    """Otherwise it would be ready and refuse every request."""
     path = tmp_path / "token"
     if token is not None:
         path.write_text(token)
@@ -817,8 +824,7 @@ def test_a_console_without_its_token_does_not_start(
 
 
 def test_a_prefix_is_served_beside_the_root() -> None:
-    """A proxy may pass the prefix on or cut it off; the address without a slash leads to the
-    page."""
+    """A proxy may keep or remove the prefix; the address without a slash redirects to the page."""
     with serving(sources(), prefix="/tools/dedup/") as port:
         for address in ("", "decisions", "console.css", "now.json"):
             assert get(port, address)[0] == get(port, f"tools/dedup/{address}")[0] == 200
@@ -827,9 +833,8 @@ def test_a_prefix_is_served_beside_the_root() -> None:
     assert (status, headers["location"]) == (308, "dedup/")
 
 
-def test_an_address_without_a_page_answers_people_with_a_page() -> None:
-    """With the links to those that there are; a program is told the paths, and a page's own methods
-    stay as they are."""
+def test_an_unknown_address_gets_a_page_or_a_problem() -> None:
+    """A browser gets a page with links, and a program the list of paths."""
     with serving(sources(), prefix="/tools/dedup") as port:
         for address in ("decision%20s", "tools/dedup/nothing"):
             status, body, headers = get(
@@ -848,12 +853,12 @@ def test_an_address_without_a_page_answers_people_with_a_page() -> None:
         assert get(port, "tools/dedup", {"Accept": "text/html"})[0] == 308
 
 
-def test_what_needs_attention_is_dismissed_for_a_host() -> None:
-    """By the address, and shown again by it; the alarms of others stay."""
-    page = shown("")
+def test_remarks_are_dismissed_by_host() -> None:
+    """The address selects the hosts; other remarks stay."""
+    page = get_page("")
     assert "mirror.example: about 60 pages" in page
     assert 'href="./?dismissed=mirror.example">Dismiss' in page
-    page = shown("?dismissed=mirror.example")
+    page = get_page("?dismissed=mirror.example")
     assert "mirror.example: about 60 pages" not in page
     assert "Dead letters that were not sent back" in page
     assert "Dismissed hosts: <bdi>mirror.example" in page
@@ -876,66 +881,66 @@ def test_what_needs_attention_is_dismissed_for_a_host() -> None:
     ],
 )
 def test_an_address_in_any_script_is_linked(identifier: str, address: str) -> None:
-    """As a browser takes it; what could fool a reader is not."""
+    """The link is percent-encoded; an address that could mislead a reader is not linked."""
     assert rendering.web(identifier) == address
     given = sources(0)
     given.recent.add([decision(8, "near", id=identifier)])
-    page = shown("decision?position=duplicates-2@8", given)
+    page = get_page("decision?position=duplicates-2@8", given)
     outside = re.findall(r'href="([a-z]+:[^"]*)"', page)
     assert {html.unescape(link) for link in outside if "news.example" not in link} <= {address}
     assert not re.search(r"<a [^>]*onclick=", page)
 
 
-def test_who_copies_whom() -> None:
-    """Of all hosts or of one, as of when it was read; why it is not known otherwise."""
-    asked = []
+def test_hosts_that_copy_other_hosts() -> None:
+    """The table covers all hosts or one, with its time, or says why it is not known."""
+    requested_hosts = []
 
     def asked_pairs(host: str) -> HostPairs:
-        asked.append(host)
+        requested_hosts.append(host)
         found: HostPairs = SEARCH["host_pairs"](host)
         return found
 
-    def away(_: str) -> HostPairs:
+    def fail(_: str) -> HostPairs:
         raise StreamDedupError("The search holds nothing yet.")
 
-    page = shown("copies?host=a.example", host_pairs=asked_pairs)
-    assert asked == ["a.example"]
+    page = get_page("copies?host=a.example", host_pairs=asked_pairs)
+    assert requested_hosts == ["a.example"]
     assert (
         "The table counts all documents that Find can search, as of 2025-11-24 16:00:00Z." in page
     )
     assert ">1,234</td>" in page
     assert "older than the kept page</span>" in page
-    unknown = shown("copies", host_pairs=away)
+    unknown = get_page("copies", host_pairs=fail)
     assert "The copies are not known: The search holds nothing yet." in unknown
     assert "The table counts" not in unknown
-    assert "The table counts" not in shown("copies", replace(sources(), search=None))
-    alone = shown("copies?host=a.example", host_pairs=lambda _: HostPairs((), HOUR_MS))
+    assert "The table counts" not in get_page("copies", replace(sources(), search=None))
+    alone = get_page("copies?host=a.example", host_pairs=lambda _: HostPairs((), HOUR_MS))
     assert "This host copied no other host, and no other host copied it." in alone
     assert 'href="decisions?host=a.example&amp;verdict=duplicate">its duplicates</a>' in alone
-    assert 'href="groups">the groups of copies</a>' in shown(
+    assert 'href="groups">the groups of copies</a>' in get_page(
         "copies", host_pairs=lambda _: HostPairs((), HOUR_MS)
     )
 
 
 def test_a_console_without_a_search_says_what_needs_one() -> None:
-    """Its decisions have no number of copies and can be released; nothing is asked of nobody."""
+    """Its decisions show no number of copies and can still be released."""
     given = replace(sources(), search=None)
     for address in ("find", "groups", "copies", GROUP):
-        assert "Start one with: stream-dedup run search" in shown(address, given), address
-    assert "<form" not in shown("find", given)
-    assert "Command to release it" in shown(DECISION, given)
-    assert "known</dd>" not in shown("decision?position=unique-1@1", given)
+        assert "Start one with: stream-dedup run search" in get_page(address, given), address
+    assert "<form" not in get_page("find", given)
+    assert "Command to release it" in get_page(DECISION, given)
+    assert "known</dd>" not in get_page("decision?position=unique-1@1", given)
 
 
-def test_titles_stand_where_they_are_known() -> None:
-    """Beside the ids of decisions, of documents found, of the kept document and of its copies."""
+def test_known_titles_are_shown() -> None:
+    """Titles appear beside the ids of decisions, found documents, kept documents and copies."""
     title, given = "Pier to <close>", sources(0)
     given.recent.add([decision(8, "near", title=title, kept_position="documents-0@1")])
     member = GroupMember("duplicates-2@8", "id", "", 1, "near", 0.9, 1, title=title)
     known = replace(
         sources(
-            read_record=lambda at: OpenedRecord(
-                at, "id", KEPT, "", decision(8, "near"), title=title
+            read_record=lambda position: OpenedRecord(
+                position, "id", KEPT, "", decision(8, "near"), title=title
             ),
             find=lambda *_, **__: FoundDocuments(
                 (FoundDocument("unique-0@1", "id", 1.0, title=title),), 1, True, 1
@@ -945,16 +950,16 @@ def test_titles_stand_where_they_are_known() -> None:
         recent=given.recent,
     )
     for address in ("decisions", "find?q=a", "decision?position=duplicates-2@8", GROUP):
-        assert shown(address, known).count("Pier to &lt;close&gt;") == 1 + (address == GROUP)
+        assert get_page(address, known).count("Pier to &lt;close&gt;") == 1 + (address == GROUP)
 
 
 def test_a_kept_document_without_copies_has_a_page() -> None:
     """A signal may name it: many pages resemble it, and were kept because of their titles."""
-    page = shown("group?document=documents-0@777", group=lambda _: None)
+    page = get_page("group?document=documents-0@777", group=lambda _: None)
     assert "Kept document:" in page
     assert "No copies of it are known." in page
     assert "404" in str(
-        read("group.json?document=documents-0@900777", group=lambda _: None)["status"]
+        get_json("group.json?document=documents-0@900777", group=lambda _: None)["status"]
     )
 
 
@@ -973,47 +978,48 @@ ALIKE_PAGES = {
 
 
 @pytest.mark.parametrize(("case", "sentence"), ALIKE_PAGES.items())
-def test_a_decision_says_why_by_site_and_title_and_links_the_sibling(
+def test_a_decision_explains_its_rule_and_links_the_sibling(
     case: tuple[str, str, str], sentence: str
 ) -> None:
     reason, address, title = case
-    place, like = "documents-0@1", "https://shop.example/0"
+    other_position, other_id = "documents-0@1", "https://shop.example/0"
     names: dict[str, object] = (
-        {"sibling_position": place, "sibling_id": like, "sibling_similarity": 0.78}
+        {"sibling_position": other_position, "sibling_id": other_id, "sibling_similarity": 0.78}
         if reason == "new"
-        else {"kept_position": place, "kept_id": like, "similarity": 0.78}
+        else {"kept_position": other_position, "kept_id": other_id, "similarity": 0.78}
     )
-    one = decision(9, reason, id=address, **names)
+    page_decision = decision(9, reason, id=address, **names)
 
-    def opened_there(at: str) -> OpenedRecord:
-        if at == place:
-            return OpenedRecord(at, like, KEPT, site="shop.example", title="One")
+    def open_page(position: str) -> OpenedRecord:
+        if position == other_position:
+            return OpenedRecord(position, other_id, KEPT, site="shop.example", title="One")
         site = address.split("/")[2]
-        return OpenedRecord(at, address, COPY, "", one, site=site, title=title)
+        return OpenedRecord(position, address, COPY, "", page_decision, site=site, title=title)
 
-    page = shown(f"decision?position={one.output_position}", sources(0, read_record=opened_there))
+    page = get_page(
+        f"decision?position={page_decision.output_position}", sources(0, read_record=open_page)
+    )
 
     assert sentence in page
     assert ("so this one" in page) == ("so this one" in sentence)
-    assert f'href="{like}"' in page
+    assert f'href="{other_id}"' in page
     if reason == "new":
         assert 'href="decision?position=documents-0%401">its decision</a>' in page
         assert "Earliest similar kept page" in page
 
 
 def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
-    """After a backlog the page that was read first is not the one that was published first; and
-    a page that was fetched three times is three copies, but one page."""
+    """After a backlog the kept page may be newer; a page fetched twice counts as two copies."""
     known = group()
     assert known is not None
     members = (
         replace(known.members[0], fetches=2, first_ms=HOUR_MS - 9 * 60_000),
         *known.members[1:],
     )
-    page = shown(
+    page = get_page(
         GROUP,
         group=partial(group, copies=4, members=members),
-        read_record=lambda at: replace(opened(at), time_ms=HOUR_MS - 10 * 60_000),
+        read_record=lambda position: replace(open_record(position), time_ms=HOUR_MS - 10 * 60_000),
     )
 
     assert "It has 4 copies (3 pages, some fetched more than once)" in page
@@ -1021,7 +1027,7 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     assert "2 of the listed copies are older than the kept page" in page
     assert re.search(r'data-unit="fetches">2</td><td class="whole" data-unit="first">20', page)
     assert "are not listed" not in page
-    page = shown(GROUP, group=partial(group, copies=9, member_count=7))
+    page = get_page(GROUP, group=partial(group, copies=9, member_count=7))
     assert "It has 9 copies, 9.0 kB in total." in page
     assert "4 more pages are not listed." in page
 
@@ -1033,28 +1039,29 @@ def test_an_exact_copy_has_similarity_1_everywhere() -> None:
     assert found.similarity == 1.0
     given = sources(0)
     given.recent.add([replace(found, kept_position="documents-0@1")])
-    assert ">1.00</td>" in shown("decisions", given)
-    (row,) = csv.DictReader(io.StringIO(shown("decisions.csv", given)))
+    assert ">1.00</td>" in get_page("decisions", given)
+    (row,) = csv.DictReader(io.StringIO(get_page("decisions.csv", given)))
     assert float(row["similarity"]) == 1
 
 
 def test_a_released_decision_says_so() -> None:
-    """The command is then gone."""
-    page = shown(
-        DECISION, released_position=lambda at: "unique-0@77" if at == "documents-0@8" else ""
+    """It no longer shows the command to release it."""
+    page = get_page(
+        DECISION,
+        released_position=lambda position: "unique-0@77" if position == "documents-0@8" else "",
     )
-    assert "Command to release it" in shown(DECISION)
+    assert "Command to release it" in get_page(DECISION)
     assert 'also at <a href="decision?position=unique-0%4077">' in page
     assert "Command to release it" not in page
 
 
 def test_a_released_copy_is_marked_in_its_group() -> None:
-    """Among the copies, but it is not counted as one; also where it is the only one."""
+    """It is listed among the copies and not counted, even if it is the only one."""
     known = group()
     assert known is not None
     released = replace(known.members[0], output_position="unique-0@77", reason="released")
     given = {"released": 1, "released_members": (released,), "counted": 4}
-    page = shown(GROUP, group=partial(group, **given))
+    page = get_page(GROUP, group=partial(group, **given))
     assert "It has 3 copies, 9.0 kB in total. 1 former copy was released by an operator." in page
     assert "The log counted" not in page
     assert '<span class="key r-released"></span>released</td>' in page
@@ -1062,23 +1069,24 @@ def test_a_released_copy_is_marked_in_its_group() -> None:
     (row,) = [
         row
         for row in csv.DictReader(
-            io.StringIO(shown(GROUP.replace("group?", "group.csv?"), group=partial(group, **given)))
+            io.StringIO(
+                get_page(GROUP.replace("group?", "group.csv?"), group=partial(group, **given))
+            )
         )
         if row["reason"] == "released"
     ]
     assert row["output_position"] == "unique-0@77"
-    alone = shown(GROUP, group=partial(group, **given, copies=0, members=(), earliest=None))
+    alone = get_page(GROUP, group=partial(group, **given, copies=0, members=(), earliest=None))
     assert "No copies of it are known. 1 former copy was released" in alone
     assert '<span class="key r-released"></span>released</td>' in alone
 
 
-def test_a_list_leads_on() -> None:
-    """To the kept page of a copy, to a host's duplicates, and it says from where on texts are
-    copies."""
+def test_lists_link_to_groups_and_duplicates() -> None:
+    """They link to kept pages and to a host's duplicates, and state the threshold."""
     given = sources(0)
     copy = {"kept_position": "documents-0@1", "kept_id": "https://a.example/1", "host": "b.example"}
     given.recent.add(decision(place, "near", **copy) for place in range(5))
-    page, hosts = shown("decisions?verdict=duplicate", given), shown("hosts", given)
+    page, hosts = get_page("decisions?verdict=duplicate", given), get_page("hosts", given)
 
     assert (
         '<a href="group?document=documents-0%401"><bdi>https://a.example/<wbr>1</bdi></a>' in page
@@ -1091,14 +1099,14 @@ def test_a_list_leads_on() -> None:
 
 
 def test_a_kept_page_without_copies_says_so() -> None:
-    """A search that does not answer knows no number: it is left out, and a notice says why."""
-    page = shown("decision?position=unique-1@1", group=lambda _: None)
+    """If the search fails, the number is left out and a notice says why."""
+    page = get_page("decision?position=unique-1@1", group=lambda _: None)
     assert "none known</dd>" in page
 
-    def away(_: str) -> None:
+    def fail(_: str) -> None:
         raise StreamDedupError("The search has read nothing yet.")
 
-    page = shown("decision?position=unique-1@1", group=away)
+    page = get_page("decision?position=unique-1@1", group=fail)
     assert "none known" not in page
     assert "The number of copies is not known: The search has read nothing yet." in page
-    assert read("decision.json?position=unique-1@1", group=away)["copies"] is None
+    assert get_json("decision.json?position=unique-1@1", group=fail)["copies"] is None

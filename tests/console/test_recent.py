@@ -12,24 +12,24 @@ from stream_dedup.log.headers import rfc3339
 from tests.console.sample import HOUR_MS, decision, sources
 
 
-def test_filters_are_joined() -> None:
+def test_filters_are_combined() -> None:
     recent = sources().recent
 
-    def found(**query: str) -> set[int]:
-        return {one.offset for one in recent.select(filter_of(query), 1000)}
+    def find_offsets(**query: str) -> set[int]:
+        return {selected.offset for selected in recent.select(filter_of(query), 1000)}
 
-    assert found() == set(range(500))
-    assert found(reason="exact") == set(range(4, 500, 10))
-    assert found(host="news.example") == set(range(0, 500, 3))
-    assert found(host="harbour.example") == set(range(1, 500, 3))  # what lies under it
-    assert found(id="articles/49") == {49, *range(490, 500)}
-    assert found(header="dedup.reason=near") == found(reason="near")
-    assert found(header="crawl") == set(range(500))
-    assert found(header="crawl=2031") == set()
-    assert found(reason="near", host="news.example") == found(reason="near") & found(
-        host="news.example"
-    )
-    similar = found(**{"from": "0.9", "to": "0.95"})
+    assert find_offsets() == set(range(500))
+    assert find_offsets(reason="exact") == set(range(4, 500, 10))
+    assert find_offsets(host="news.example") == set(range(0, 500, 3))
+    assert find_offsets(host="harbour.example") == set(range(1, 500, 3))  # and its subdomains
+    assert find_offsets(id="articles/49") == {49, *range(490, 500)}
+    assert find_offsets(header="dedup.reason=near") == find_offsets(reason="near")
+    assert find_offsets(header="crawl") == set(range(500))
+    assert find_offsets(header="crawl=2031") == set()
+    assert find_offsets(reason="near", host="news.example") == find_offsets(
+        reason="near"
+    ) & find_offsets(host="news.example")
+    similar = find_offsets(**{"from": "0.9", "to": "0.95"})
     assert similar
     assert all(0.9 <= (decision(place).similarity or 0) <= 0.95 for place in similar)
 
@@ -45,12 +45,12 @@ def test_filters_are_joined() -> None:
         {"id": "x" * 501},
     ],
 )
-def test_filters_that_are_none_are_refused(query: dict[str, str]) -> None:
+def test_invalid_filters_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(InputError, match=r"\.$"):
         filter_of(query)
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_remembered_decisions_are_bounded() -> None:
     recent = Recent(keep=10, now_ms=lambda: HOUR_MS)
 
     recent.add(
@@ -62,7 +62,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert recent.figures_of("7d").total == MINUTES - 1  # this minute has none yet
     recent = Recent(
         now_ms=lambda: HOUR_MS
-    )  # records of the year 9999 that lay in the outputs at the start count as seen now
+    )  # records of the year 9999 that were in the outputs at the start count as seen now
     recent.add(
         decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(120)
     )
@@ -70,8 +70,8 @@ def test_what_is_kept_is_bounded() -> None:
     assert recent.figures_of().total == 125
 
 
-def test_what_was_passed_over_counts_for_an_hour() -> None:
-    """Only then have all figures of the hour seen everything again."""
+def test_skipped_records_make_figures_incomplete_for_an_hour() -> None:
+    """After an hour all records of the period have been read."""
     now = HOUR_MS
     recent = Recent(now_ms=lambda: now)
 
@@ -91,8 +91,7 @@ def test_what_was_passed_over_counts_for_an_hour() -> None:
     ("span", "columns", "minutes"), [("15m", 15, 1), ("1h", 60, 1), ("6h", 60, 6), ("7d", 60, 168)]
 )
 def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
-    """A decision a minute: each column but the last has as many as it has minutes; similarities are
-    of the span too."""
+    """With one decision a minute, each full column counts as many as it has minutes."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add(
         decision(place, seen_ms=HOUR_MS - (MINUTES - place) * 60_000)
@@ -102,18 +101,18 @@ def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
     figures = recent.figures_of(span)
 
     assert (len(figures.columns), figures.column_minutes) == (columns, minutes)
-    assert [sum(one.counts.values()) for one in figures.columns] == [minutes] * columns
+    assert [sum(column.counts.values()) for column in figures.columns] == [minutes] * columns
     assert sum(figures.histogram) <= columns * minutes
     with pytest.raises(InputError, match="span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'"):
         recent.figures_of("2w")
 
 
-def test_the_newest_come_first_and_none_seen_later_than_a_time() -> None:
-    """A page ends where the next begins; by the address's `until`."""
+def test_the_newest_decisions_before_a_time_come_first() -> None:
+    """A page ends where the next begins, and `until` excludes newer decisions."""
     recent = sources().recent
     first = recent.select(filter_of({}), 10)
     second = recent.select(filter_of({}), 10, before=first[-1].number)
-    assert [one.offset for one in first + second] == list(range(499, 479, -1))
+    assert [selected.offset for selected in first + second] == list(range(499, 479, -1))
 
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add(
@@ -121,7 +120,7 @@ def test_the_newest_come_first_and_none_seen_later_than_a_time() -> None:
         for place in range(100)
     )
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
-    assert [one.offset for one in recent.select(until, 3)] == [49, 48, 47]
+    assert [selected.offset for selected in recent.select(until, 3)] == [49, 48, 47]
     with pytest.raises(InputError, match="until must be a time in UTC such as"):
         filter_of({"until": "yesterday"})
 
@@ -140,16 +139,16 @@ def test_figures_of_the_hour() -> None:
 def test_hosts_are_those_of_the_decisions() -> None:
     hosts = sources().recent.hosts()
 
-    assert sum(one.documents for one in hosts) == 500
-    assert sum(one.duplicates for one in hosts) == 150
-    assert sum(one.fetched_again for one in hosts) == 100
-    wasted = [one.bytes_wasted for one in hosts]
+    assert sum(host.documents for host in hosts) == 500
+    assert sum(host.duplicates for host in hosts) == 150
+    assert sum(host.fetched_again for host in hosts) == 100
+    wasted = [host.bytes_wasted for host in hosts]
     assert wasted == sorted(wasted, reverse=True)
     assert all(wasted)
 
 
 def test_a_released_copy_counts_once_for_its_host() -> None:
-    """As a kept document; another copy stays one."""
+    """It counts as a kept document; the other copy stays a duplicate."""
     recent = Recent()
     copies = [
         decision(place, "near", host="a.example", size=100, source_position=f"documents-0@{place}")

@@ -92,7 +92,7 @@ def counts(tally: TruthTally) -> tuple[int, ...]:
         (("", "", "OK"), ("u", 0, "u"), (0, 0, 0, 0, 1, 0)),
     ],
 )
-def test_judge(
+def test_counts_of_the_score(
     texts: tuple[str, ...], verdicts: tuple[object, ...], expected: tuple[int, ...]
 ) -> None:
     given_verdicts = {
@@ -107,9 +107,8 @@ def test_judge(
     assert expected[0] + expected[2] + expected[4] == score.total.pages
 
 
-def test_judge_follows_the_order_of_the_verdicts() -> None:
-    """What counts as earlier is their order, which partitions make another than that of the crawl;
-    broken and empty pages are not judged."""
+def test_the_score_follows_the_order_of_the_verdicts() -> None:
+    """Their order decides which page is earlier; broken and empty pages are not scored."""
     pages = [Text(LONG), Text(ALIKE), Text(""), Text("x", kind="broken")]
     verdicts = {0: duplicate_of(1), 1: UNIQUE, 2: UNIQUE, 3: UNIQUE}
 
@@ -119,8 +118,7 @@ def test_judge_follows_the_order_of_the_verdicts() -> None:
 
 
 def test_an_oracle_scores_full_marks_on_the_crawl() -> None:
-    """Verdicts read off the truth itself have a recall of 1 and no false drop; the tallies by
-    language add up."""
+    """Verdicts taken from the truth have recall 1 and no false drop; language tallies add up."""
     pages, pairs = read_crawl()
     verdicts = dict.fromkeys(range(len(pages)), UNIQUE)
     for pair in pairs:
@@ -136,13 +134,13 @@ def test_an_oracle_scores_full_marks_on_the_crawl() -> None:
 
 
 def test_a_kept_page_is_shown_with_its_sibling_and_the_reason() -> None:
-    page, like = (
+    page, sibling = (
         CrawledPage(url, "text", "en", "edit", None, url.encode(), b"", title)
         for url, title in (("https://a.example/1", "One"), ("https://a.example/0", "Two"))
     )
-    made = [
-        Message("unique", 0, at, None, b"", None, [("demo-page", b"1"), *kept])
-        for at, kept in enumerate(
+    messages = [
+        Message("unique", 0, offset, None, b"", None, [("demo-page", b"1"), *sibling_headers])
+        for offset, sibling_headers in enumerate(
             [
                 [],
                 [
@@ -158,10 +156,10 @@ def test_a_kept_page_is_shown_with_its_sibling_and_the_reason() -> None:
     ]
     out = Console(file=io.StringIO(), width=300)
 
-    found = explain.find_siblings(made, {"documents-0@5": 0})
-    explain.show_kept_sibling(out, found[0][0], page, like, PLANS["bands"])
+    found = explain.find_siblings(messages, {"documents-0@5": 0})
+    explain.show_kept_sibling(out, found[0][0], page, sibling, PLANS["bands"])
 
-    assert [(one.offset, page_number, of) for one, page_number, of in found] == [
+    assert [(message.offset, page_number, of) for message, page_number, of in found] == [
         (2, 1, 0),
         (1, 1, 0),
     ]

@@ -1,4 +1,4 @@
-"""What `demo --serve` says if packages are missing, and if something that it runs ends by itself."""
+"""What `demo --serve` reports if packages are missing or a process that it runs ends."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ class GoneBroker:
 def roles(
     folder: Path, broker: object = None
 ) -> Iterator[tuple[run.DemoProcesses, subprocess.Popen[bytes]]]:
-    """Give a process that stands for `run all`, and what looks after it."""
-    said = folder / "roles.log"
-    said.write_text("the last line")
+    """Yield a process in place of `run all`, and the object that watches it."""
+    log_file = folder / "roles.log"
+    log_file.write_text("the last line")
     with subprocess.Popen(["sleep", "600"]) as process:
         try:
-            yield run.DemoProcesses(process, said, broker), process  # type: ignore[arg-type]
+            yield run.DemoProcesses(process, log_file, broker), process  # type: ignore[arg-type]
         finally:
             process.kill()
 
 
-def test_what_ends_by_itself_ends_the_demo_with_a_sentence(tmp_path: Path) -> None:
+def test_the_demo_ends_when_one_of_its_processes_ends(tmp_path: Path) -> None:
     settings, out = (
         Settings(kafka_bootstrap_servers="127.0.0.1:1", http_port=1),
         Console(file=io.StringIO(), width=200),
     )
-    with roles(tmp_path) as (beside, process):
-        beside.check()
+    with roles(tmp_path) as (processes, process):
+        processes.check()
         process.kill()
         with pytest.raises(
             StreamDedupError, match=r"(?s)ended unexpectedly \(killed by signal 9\).*the last line"
         ):
-            run._keep_running(settings, "a clue", beside, out)
+            run._keep_running(settings, "a clue", processes, out)
 
     with (
-        roles(tmp_path, GoneBroker()) as (beside, _),
+        roles(tmp_path, GoneBroker()) as (processes, _),
         pytest.raises(LocalBrokerError, match="ended by itself"),
     ):
-        run._keep_running(settings, "a clue", beside, out)
+        run._keep_running(settings, "a clue", processes, out)
 
 
-def test_without_the_packages_of_the_console_it_does_not_begin(
+def test_the_demo_needs_the_packages_of_the_console(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever waited for a crawl to come through would be told too late."""
+    """The check comes first, because the crawl takes time."""
     monkeypatch.setitem(sys.modules, "tantivy", None)
     monkeypatch.setattr(run, "read_crawl", lambda: pytest.fail("it has begun"))
 

@@ -1,4 +1,4 @@
-"""Manifests and tools; a tool that is missing skips with its reason, and with CI=true fails."""
+"""Manifests and tools; a missing tool skips a test with the reason, or fails it if CI=true."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.deploy import tools
 from tests.deploy.rules import Manifest
 
 
-def _or_skip(find: Callable[[], Path]) -> Path:
+def _find_or_skip(find: Callable[[], Path]) -> Path:
     try:
         return find()
     except tools.MissingToolError as error:
@@ -25,12 +25,12 @@ def _or_skip(find: Callable[[], Path]) -> Path:
 @pytest.fixture(scope="session")
 def helm() -> Path:
     """The real helm; only tests marked `thorough` ask for it, because building it takes minutes."""
-    return _or_skip(tools.helm)
+    return _find_or_skip(tools.helm)
 
 
 @pytest.fixture(scope="session")
 def promtool() -> Path:
-    return _or_skip(tools.promtool)
+    return _find_or_skip(tools.promtool)
 
 
 @pytest.fixture(scope="session")
@@ -44,4 +44,8 @@ def production(helm: Path) -> list[Manifest]:
     del helm
     done = tools.template("--values", str(tools.ROOT / "deploy" / "values" / "production.yaml"))
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] != "Pod"]
+    return [
+        manifest
+        for manifest in yaml.safe_load_all(done.stdout)
+        if manifest and manifest["kind"] != "Pod"
+    ]

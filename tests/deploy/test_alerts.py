@@ -1,4 +1,4 @@
-"""Each alert fires and stays silent, by promtool; its page, metrics and dashboard exist."""
+"""Promtool checks when alerts fire; their pages, metrics and the dashboard's metrics exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECORDED = {
 }
 CASES = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())["cases"]
 HANDBOOK = (ROOT / "docs" / "handbook.md").read_text()
-# What others export: Prometheus itself, Kubernetes.
+# Metrics that Prometheus itself and Kubernetes export.
 FOREIGN = {
     "up",
     "kube_pod_container_resource_limits",
@@ -45,7 +45,7 @@ BY_POD_OF_KUBERNETES = {
 METRIC = re.compile(r"\b(?:stream_dedup|process|kube|kubelet|kafka)[a-z0-9_:]*\b|\bup\b")
 
 
-def exported() -> set[str]:
+def exported_metrics() -> set[str]:
     worker, index, search = WorkerMetrics("words:test"), IndexMetrics(), SearchMetrics()
     worker.transactions.labels("committed").inc()
     worker.set_lag("documents", 0, 1)
@@ -63,42 +63,44 @@ def of_filter(series: list[dict[str, str]], namespace: str, name: str) -> list[d
     """Return series as Prometheus has them of one of several filters."""
     labels = f'namespace="{namespace}",filter="{name}"'
 
-    def labelled(one: str) -> str:
-        return f"{one[:-1]},{labels}}}" if one.endswith("}") else f"{one}{{{labels}}}"
+    def labelled(selector: str) -> str:
+        return (
+            f"{selector[:-1]},{labels}}}" if selector.endswith("}") else f"{selector}{{{labels}}}"
+        )
 
-    return [{"series": labelled(one["series"]), "values": one["values"]} for one in series]
+    return [{"series": labelled(entry["series"]), "values": entry["values"]} for entry in series]
 
 
 def run_cases(
     promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: dict[str, Any]
 ) -> str:
-    """Run cases against rules; return what promtool says if any failed.
+    """Run cases against rules; return promtool's output if any failed.
 
-    Each alert has to fire once, also beside a filter that is well, of the same namespace or of
-    another, and names the one that is not; it has to stay silent, also beside another that is well.
+    Each alert must fire once and name the failing filter, also beside a healthy filter of the same
+    or of another namespace; it must stay silent if all filters are healthy.
     """
     tests: dict[str, list[dict[str, Any]]] = {}
     for case in cases:
         firing = f'ALERTS{{alertname="{case["alert"]}",alertstate="firing"}}'
-        well = of_filter(case["silent"], "staging", "crawl")
-        ill = of_filter(case["fires"], "prod", "crawl")
-        count, one = f"count({firing})", [{"labels": "{}", "value": 1}]
-        named = f"count by (namespace) ({firing})"
+        healthy = of_filter(case["silent"], "staging", "crawl")
+        bad = of_filter(case["fires"], "prod", "crawl")
+        count, single = f"count({firing})", [{"labels": "{}", "value": 1}]
+        by_namespace = f"count by (namespace) ({firing})"
         states = [
-            (case["fires"], count, one),
-            (ill + well, count, one),
-            (ill + well, named, [{"labels": '{namespace="prod"}', "value": 1}]),
+            (case["fires"], count, single),
+            (bad + healthy, count, single),
+            (bad + healthy, by_namespace, [{"labels": '{namespace="prod"}', "value": 1}]),
             (case["silent"], count, []),
-            (well + of_filter(case["silent"], "prod", "crawl"), count, []),
+            (healthy + of_filter(case["silent"], "prod", "crawl"), count, []),
         ]
         if case["alert"] not in BY_POD_OF_KUBERNETES:
-            states.append((ill + of_filter(case["silent"], "prod", "news"), ("count by (filter) "
+            states.append((bad + of_filter(case["silent"], "prod", "news"), ("count by (filter) "
                                                                             f"({firing})"),
                            [{"labels": '{filter="crawl"}', "value": 1}]))  # fmt: skip
-        every = case.get("every", "1m")
-        tests.setdefault(every, []).extend(
+        interval = case.get("every", "1m")
+        tests.setdefault(interval, []).extend(
             {
-                "interval": every,
+                "interval": interval,
                 "input_series": series,
                 "promql_expr_test": [
                     {"expr": expression, "eval_time": case["at"], "exp_samples": samples}
@@ -106,24 +108,28 @@ def run_cases(
             }
             for series, expression, samples in states
         )
-    return promtool_says(promtool, folder, rules, tests)
+    return run_promtool(promtool, folder, rules, tests)
 
 
-def promtool_says(
+def run_promtool(
     promtool: Path, folder: Path, rules: dict[str, Any], tests: dict[str, list[dict[str, Any]]]
 ) -> str:
-    """Run tests, a list for each interval; return what promtool says of those that failed."""
+    """Run tests, a list per interval; return promtool's output for those that failed."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     files = []
-    for every, some in tests.items():
-        files.append(folder / f"tests-{every}.yaml")
+    for interval, interval_tests in tests.items():
+        files.append(folder / f"tests-{interval}.yaml")
         files[-1].write_text(
             yaml.safe_dump(
-                {"rule_files": ["rules.yaml"], "evaluation_interval": every, "tests": some}
+                {
+                    "rule_files": ["rules.yaml"],
+                    "evaluation_interval": interval,
+                    "tests": interval_tests,
+                }
             )
         )
-    # promtool gives each query ten seconds by the clock, and one that got too little of a busy
-    # machine has no result; what is wrong with a rule is wrong again.
+    # promtool limits each query to ten seconds of wall time, which a busy machine can exceed;
+    # a wrong rule fails again.
     wrong = dict.fromkeys(files, "")
     for _ in range(2):
         for file in list(wrong):
@@ -137,7 +143,7 @@ def promtool_says(
 
 @pytest.mark.thorough
 def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> None:
-    """On the input that is written down for it; and a rule that never fires is noticed."""
+    """Each alert passes its case in `alerts.yaml`; a rule that never fires does not."""
     assert {case["alert"] for case in CASES} == set(ALERTS)
 
     assert run_cases(promtool, tmp_path, CASES, RULES) == ""
@@ -147,8 +153,8 @@ def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.thorough
-def test_a_worker_that_waits_for_a_node_is_down(promtool: Path, tmp_path: Path) -> None:
-    """Prometheus has no target for it; kube-state-metrics says how many there are to be."""
+def test_role_down_fires_for_a_pending_worker(promtool: Path, tmp_path: Path) -> None:
+    """A pending worker has no scrape target; kube-state-metrics reports the replicas wanted."""
     workers = 'kube_statefulset_%s{namespace="prod",statefulset="news-stream-dedup-worker"}'
     others = 'kube_statefulset_%s{namespace="prod",statefulset="celery-worker"}'
     firing = 'ALERTS{alertname="StreamDedupRoleDown",alertstate="firing"}'
@@ -171,11 +177,13 @@ def test_a_worker_that_waits_for_a_node_is_down(promtool: Path, tmp_path: Path) 
         )
     ]
 
-    assert promtool_says(promtool, tmp_path, RULES, {"1m": tests}) == ""
+    assert run_promtool(promtool, tmp_path, RULES, {"1m": tests}) == ""
 
 
 @pytest.mark.thorough
-def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path: Path) -> None:
+def test_lag_is_also_recorded_under_the_name_of_kafka_exporter(
+    promtool: Path, tmp_path: Path
+) -> None:
     name = 'kafka_consumergroup_lag{consumergroup="stream-dedup",partition="3",topic="documents"}'
     series = 'stream_dedup_consumer_lag_records{topic="documents",partition="3",pod="%s"}'
     check = {
@@ -189,12 +197,12 @@ def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path:
     ]
     tests = [{"interval": "1m", "input_series": given, "promql_expr_test": [check]}]
 
-    assert promtool_says(promtool, tmp_path, RULES, {"1m": tests}) == ""
+    assert run_promtool(promtool, tmp_path, RULES, {"1m": tests}) == ""
 
 
 @pytest.mark.parametrize("name", sorted(ALERTS))
 def test_an_alert_has_a_page_in_the_handbook(name: str) -> None:
-    """The annotation names the heading, so that whoever is woken finds what to do."""
+    """The runbook link leads to the alert's heading, and the section has a command to paste."""
     assert ALERTS[name]["annotations"]["runbook_url"].endswith(f"/#{name.lower()}")
     assert re.search(rf"^#+ {name}$", HANDBOOK, re.MULTILINE)
     section = re.split(rf"^#+ {name}$", HANDBOOK, flags=re.MULTILINE)[1].partition("\n### ")[0]
@@ -205,10 +213,13 @@ def test_an_alert_has_a_page_in_the_handbook(name: str) -> None:
 
 
 def unknown_metrics(expressions: list[str]) -> set[str]:
-    bare = [re.sub(r'"[^"]*"|\{[^}]*\}|\b(?:by|on)\s*\([^)]*\)', "", one) for one in expressions]
+    bare = [
+        re.sub(r'"[^"]*"|\{[^}]*\}|\b(?:by|on)\s*\([^)]*\)', "", expression)
+        for expression in expressions
+    ]
     return (
-        {name for one in bare for name in METRIC.findall(one)}
-        - exported()
+        {name for expression in bare for name in METRIC.findall(expression)}
+        - exported_metrics()
         - FOREIGN
         - set(RECORDED)
     )
@@ -220,7 +231,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
-    """A role exports each name, a rule records it, or Kubernetes has it; others are noticed."""
+    """Each metric is exported by a role or by Kubernetes, or recorded by a rule."""
     panels = [
         target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])
     ]
@@ -234,24 +245,24 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
     assert found == {"stream_dedup_document_total"}
 
 
-def test_the_dashboard_shows_the_filters_that_are_chosen() -> None:
-    """Every figure is of the variables' namespaces and filters: two filters are not added up."""
+def test_dashboard_panels_select_by_namespace_and_filter() -> None:
+    """Every panel selects by namespace and filter, so that two filters are not added up."""
     content = dashboard()
-    names = [one["name"] for one in content["templating"]["list"]]
+    names = [variable["name"] for variable in content["templating"]["list"]]
     expressions = [
         target["expr"] for panel in content["panels"] for target in panel.get("targets", [])
     ]
 
     assert names == ["source", "namespace", "filter"]
-    for one in expressions:
-        metrics = re.findall(r"\b(?:stream_dedup|process)[a-z0-9_:]*(\{[^}]*\})?", one)
-        assert metrics, one
+    for expression in expressions:
+        metrics = re.findall(r"\b(?:stream_dedup|process)[a-z0-9_:]*(\{[^}]*\})?", expression)
+        assert metrics, expression
         assert all(
             'namespace=~"$namespace",filter=~"$filter"' in selector for selector in metrics
-        ), one
+        ), expression
 
 
-def test_the_dashboard_is_what_grafana_takes() -> None:
+def test_dashboard_is_valid_for_grafana() -> None:
     content = dashboard()
     places = set()
     for panel in content["panels"]:
@@ -268,5 +279,9 @@ def test_the_dashboard_is_what_grafana_takes() -> None:
             assert panel["fieldConfig"]["defaults"]["unit"]
             assert panel["description"]
     assert len({panel["id"] for panel in content["panels"]}) == len(content["panels"])
-    found = [one["name"] for one in content["templating"]["list"] if one["type"] == "datasource"]
+    found = [
+        variable["name"]
+        for variable in content["templating"]["list"]
+        if variable["type"] == "datasource"
+    ]
     assert found == ["source"]

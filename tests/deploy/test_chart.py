@@ -1,4 +1,4 @@
-"""The Helm chart: its values do what they say, by the real helm; so the tests are `thorough`."""
+"""Values of the Helm chart have their effect; tested with the real helm, so `thorough`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES = tools.ROOT / "deploy" / "values"
 def template(*arguments: str, release: str = "stream-dedup") -> list[Manifest]:
     done = tools.template(*arguments, release=release)
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
 
 def template_with(values: dict[str, Any], folder: Path, release: str = "news") -> list[Manifest]:
@@ -32,12 +32,16 @@ def template_with(values: dict[str, Any], folder: Path, release: str = "news") -
     return template("--values", str(folder / "values.yaml"), release=release)
 
 
-def of(manifests: list[Manifest], kind: str, name: str) -> Any:
-    return next(one for one in manifests if (one["kind"], one["metadata"]["name"]) == (kind, name))
+def find_manifest(manifests: list[Manifest], kind: str, name: str) -> Any:
+    return next(
+        manifest
+        for manifest in manifests
+        if (manifest["kind"], manifest["metadata"]["name"]) == (kind, name)
+    )
 
 
-def test_the_manifests_are_the_chart_s() -> None:
-    """A change of the chart without `make manifests` is noticed."""
+def test_manifests_are_rendered_from_the_chart() -> None:
+    """`deploy/manifests.yaml` is what `make manifests` writes."""
     assert tools.MANIFESTS.read_text(encoding="utf-8") == tools.manifests(), "make manifests"
 
 
@@ -50,23 +54,23 @@ ALL_ON = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
 
 @pytest.fixture(scope="module")
 def all_on(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """Each value set, and each switch on, as a release whose name is not the chart's."""
+    """Render a release with every value set, every switch on, and a name other than the chart's."""
     return template_with(ALL_ON, tmp_path_factory.mktemp("values"))
 
 
 def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
-    """On every pod, or on that of the role that says otherwise."""
-    worker = of(all_on, "StatefulSet", "news-stream-dedup-worker")
-    index = of(all_on, "StatefulSet", "news-stream-dedup-index")
-    search = of(all_on, "StatefulSet", "news-stream-dedup-search")
+    """Values reach every pod; the values of a role override them."""
+    worker = find_manifest(all_on, "StatefulSet", "news-stream-dedup-worker")
+    index = find_manifest(all_on, "StatefulSet", "news-stream-dedup-index")
+    search = find_manifest(all_on, "StatefulSet", "news-stream-dedup-search")
     found = (worker["spec"]["replicas"], index["spec"]["replicas"], search["spec"]["replicas"])
     assert found == (5, 3, 0)
-    config = of(all_on, "ConfigMap", "news-stream-dedup-settings")
+    config = find_manifest(all_on, "ConfigMap", "news-stream-dedup-settings")
     hosts = config["data"]["STREAM_DEDUP_HTTP_ALLOWED_HOSTS"].split(",")
     names = {"crawl.example", "news-stream-dedup-index-api", "*.news-stream-dedup-index"}
     assert {*names, "news-stream-dedup-search/dedup"} <= set(hosts)
 
-    on_all = ALL_ON["pods"]
+    pod_values = ALL_ON["pods"]
     for workload, pod in rules.pods(all_on):
         spec, role = pod["spec"], workload["metadata"]["labels"]["app.kubernetes.io/component"]
         container = spec["containers"][0]
@@ -76,22 +80,22 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
             {"configMapRef": {"name": config["metadata"]["name"]}},
             {"secretRef": {"name": "kafka-login"}},
         ]
-        assert on_all["extraEnv"][0] in container["env"]
-        assert on_all["extraVolumeMounts"][0] in container["volumeMounts"]
-        assert on_all["extraVolumes"][0] in spec["volumes"]
-        assert spec["initContainers"] == on_all["extraInitContainers"]
+        assert pod_values["extraEnv"][0] in container["env"]
+        assert pod_values["extraVolumeMounts"][0] in container["volumeMounts"]
+        assert pod_values["extraVolumes"][0] in spec["volumes"]
+        assert spec["initContainers"] == pod_values["extraInitContainers"]
         for key in ("tolerations", "affinity", "priorityClassName", "hostAliases"):
-            assert spec.get(key) == on_all[key]
+            assert spec.get(key) == pod_values[key]
         if role != "toolbox":
-            spread = on_all["topologySpreadConstraints"]
+            spread = pod_values["topologySpreadConstraints"]
             assert spec["topologySpreadConstraints"] == spread
         assert spec["nodeSelector"] == {"disk": "none" if role == "worker" else "ssd"}
         assert spec["imagePullSecrets"] == ALL_ON["imagePullSecrets"]
-        given = pod["metadata"]["annotations"]
-        assert given["sidecar"] == "no"
-        assert given.get("prometheus.io/scrape") == (None if role == "toolbox" else "true")
+        annotations = pod["metadata"]["annotations"]
+        assert annotations["sidecar"] == "no"
+        assert annotations.get("prometheus.io/scrape") == (None if role == "toolbox" else "true")
         assert pod["metadata"]["labels"]["tier"] == "data"
-        assert workload["metadata"]["annotations"] == on_all["annotations"]
+        assert workload["metadata"]["annotations"] == pod_values["annotations"]
         if workload["kind"] == "StatefulSet":
             assert workload["spec"]["updateStrategy"] == {"type": "OnDelete"}
         if role != "toolbox":
@@ -101,8 +105,8 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
         claim["metadata"]["name"]: claim["spec"] for claim in index["spec"]["volumeClaimTemplates"]
     }
     stored = {
-        name: (one["resources"]["requests"]["storage"], one["storageClassName"])
-        for name, one in claims.items()
+        name: (claim["resources"]["requests"]["storage"], claim["storageClassName"])
+        for name, claim in claims.items()
     }
     assert stored == {"index": ("200Gi", "fast"), "snapshots": ("400Gi", "slow")}
     (container,) = index["spec"]["template"]["spec"]["containers"]
@@ -113,11 +117,11 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
         for volume in search["spec"]["template"]["spec"]["volumes"]
     }
     assert {"our-key", "our-token"} <= secrets
-    (account,) = (one for one in all_on if one["kind"] == "ServiceAccount")
+    (account,) = (manifest for manifest in all_on if manifest["kind"] == "ServiceAccount")
     assert account["metadata"]["annotations"] == ALL_ON["serviceAccount"]["annotations"]
-    found = of(all_on, "NetworkPolicy", "news-stream-dedup-others")["spec"]["egress"]
+    found = find_manifest(all_on, "NetworkPolicy", "news-stream-dedup-others")["spec"]["egress"]
     assert found == ALL_ON["networkPolicy"]["egress"]
-    monitor = of(all_on, "PodMonitor", "news-stream-dedup")
+    monitor = find_manifest(all_on, "PodMonitor", "news-stream-dedup")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     wanted = ALL_ON["monitoring"]["podMonitor"]
@@ -127,34 +131,36 @@ def test_values_are_where_kubernetes_reads_them(all_on: list[Manifest]) -> None:
     assert {"targetLabel": "job", "replacement": "stream-dedup"} in endpoint["relabelings"], (
         "alerts and dashboard look for it"
     )
-    assert of(all_on, "Secret", "news-stream-dedup-more")
+    assert find_manifest(all_on, "Secret", "news-stream-dedup-more")
 
 
-# But for what a release sets itself.
+# Rules that do not apply to a release with other images, keys and settings.
 NOT_OURS = (rules.schema, rules.pinned, rules.configured, rules.keyed, rules.referring)
 NOT_OURS += (rules.scaled,)
 
 
-def test_the_rules_for_manifests_hold_of_all_values(
+def test_manifest_rules_hold_for_all_values(
     all_on: list[Manifest], production: list[Manifest]
 ) -> None:
-    """With everything on, and with the examples; no name is another release's."""
+    """The rules hold with every value set and for the examples; names begin with the release's."""
     for rule in rules.RULES:
         assert rule(production) == [], rule.__name__
     login = template("--values", str(VALUES / "sasl-tls.yaml"))
     for found in (all_on, login):
-        assert rules.schema([one for one in found if one["kind"] != "HTTPRoute"]) == []
+        assert (
+            rules.schema([manifest for manifest in found if manifest["kind"] != "HTTPRoute"]) == []
+        )
         for rule in rules.RULES:
             if rule not in NOT_OURS:
                 assert rule(found) == [], rule.__name__
-    for one in all_on:
-        assert one["metadata"]["name"].startswith("news-stream-dedup"), one["metadata"]
-        assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == "news"
-        assert one["metadata"]["labels"]["team"] == "crawl"
+    for manifest in all_on:
+        assert manifest["metadata"]["name"].startswith("news-stream-dedup"), manifest["metadata"]
+        assert manifest["metadata"]["labels"]["app.kubernetes.io/instance"] == "news"
+        assert manifest["metadata"]["labels"]["team"] == "crawl"
 
 
-def test_a_user_need_not_be_named() -> None:
-    """OpenShift gives each namespace users of its own, and refuses others."""
+def test_user_ids_can_be_unset() -> None:
+    """User and group ids can be unset, because OpenShift assigns them."""
     names = ("runAsUser", "runAsGroup", "fsGroup")
     made = template("--set", ",".join(f"pods.podSecurityContext.{name}=null" for name in names))
     for _, pod in rules.pods(made):
@@ -162,24 +168,24 @@ def test_a_user_need_not_be_named() -> None:
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
 
 
-def test_people_come_to_the_console_by_name(all_on: list[Manifest]) -> None:
-    ingress = of(all_on, "Ingress", "news-stream-dedup-search")
-    route = of(all_on, "HTTPRoute", "news-stream-dedup-search")
+def test_ingress_and_route_lead_to_the_console(all_on: list[Manifest]) -> None:
+    ingress = find_manifest(all_on, "Ingress", "news-stream-dedup-search")
+    route = find_manifest(all_on, "HTTPRoute", "news-stream-dedup-search")
     (rule,) = ingress["spec"]["rules"]
     (path,) = rule["http"]["paths"]
     assert (rule["host"], path["path"]) == ("crawl.example", "/dedup")
-    service = of(all_on, "Service", path["backend"]["service"]["name"])
+    service = find_manifest(all_on, "Service", path["backend"]["service"]["name"])
     found = (service["spec"]["type"], service["metadata"]["annotations"])
     assert found == ("LoadBalancer", {"lb": "internal"})
     assert path["pathType"] == "ImplementationSpecific"
     found = {port["name"] for port in service["spec"]["ports"]}
     assert found == {path["backend"]["service"]["port"]["name"]}
-    (way,) = route["spec"]["rules"]
-    assert way["backendRefs"] == [
+    (route_rule,) = route["spec"]["rules"]
+    assert route_rule["backendRefs"] == [
         {"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}
     ]
     assert route["spec"]["hostnames"] == ["crawl.example"]
-    assert way["matches"][0]["path"]["value"] == "/dedup"
+    assert route_rule["matches"][0]["path"]["value"] == "/dedup"
 
 
 NAMES: list[dict[str, Any]] = [
@@ -194,11 +200,11 @@ NAMES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", NAMES, ids=lambda one: ",".join(map(str, one.values())) or "none")
-def test_names_of_topics_and_groups_are_the_product_s(
+@pytest.mark.parametrize("given", NAMES, ids=lambda row: ",".join(map(str, row.values())) or "none")
+def test_topics_and_groups_have_the_names_that_the_product_uses(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
-    """KEDA's trigger, Strimzi's topics and users' rights, also in shadow mode."""
+    """KEDA's trigger, Strimzi's topics and ACLs use the product's names, also in shadow mode."""
     settings = {f"STREAM_DEDUP_{name}": value for name, value in given.items()}
     found = template_with(
         {"settings": settings, "strimzi": {"cluster": "kafka"}, "autoscaling": {"enabled": True}},
@@ -208,16 +214,20 @@ def test_names_of_topics_and_groups_are_the_product_s(
     product = load_settings({}, None, environ=servers | settings)
     names = {kind: product.topic_names.named(kind) for kind in topics.ALL}
 
-    trigger = of(found, "ScaledObject", "news-stream-dedup-worker")["spec"]["triggers"][0]
+    trigger = find_manifest(found, "ScaledObject", "news-stream-dedup-worker")["spec"]["triggers"][
+        0
+    ]
     assert trigger["metadata"]["topic"] == names["documents"]
     assert trigger["metadata"]["consumerGroup"] == product.group
     made = {
-        one["metadata"]["name"].removeprefix("news-stream-dedup-"): one["spec"]["topicName"]
-        for one in found
-        if one["kind"] == "KafkaTopic"
+        manifest["metadata"]["name"].removeprefix("news-stream-dedup-"): manifest["spec"][
+            "topicName"
+        ]
+        for manifest in found
+        if manifest["kind"] == "KafkaTopic"
     }
     assert made == names
-    for user in (one for one in found if one["kind"] == "KafkaUser"):
+    for user in (manifest for manifest in found if manifest["kind"] == "KafkaUser"):
         for acl in user["spec"]["authorization"]["acls"]:
             resource = acl["resource"]
             if resource["type"] == "topic":
@@ -226,8 +236,8 @@ def test_names_of_topics_and_groups_are_the_product_s(
                 assert resource["name"].startswith(product.group)
 
 
-def test_keda_asks_kafka_by_an_address_of_its_own(tmp_path: Path) -> None:
-    """The given one; without it Strimzi's by its whole name, or that of the settings."""
+def test_keda_uses_the_configured_bootstrap_servers(tmp_path: Path) -> None:
+    """KEDA uses the address of its values, else Strimzi's full name, else that of the settings."""
     cases: list[tuple[dict[str, Any], str]] = [
         ({"autoscaling": {"bootstrapServers": "kafka.data.svc:9092"}}, "kafka.data.svc:9092"),
         ({"strimzi": {"cluster": "main"}}, "main-kafka-bootstrap.stream-dedup.svc:9093"),
@@ -236,46 +246,59 @@ def test_keda_asks_kafka_by_an_address_of_its_own(tmp_path: Path) -> None:
     for values, address in cases:
         autoscaling = {"enabled": True, "maxReplicas": 48} | values.pop("autoscaling", {})
         found = template_with(values | {"autoscaling": autoscaling}, tmp_path)
-        scaled = of(found, "ScaledObject", "news-stream-dedup-worker")["spec"]
+        scaled = find_manifest(found, "ScaledObject", "news-stream-dedup-worker")["spec"]
         assert scaled["triggers"][0]["metadata"]["bootstrapServers"] == address
         assert scaled["triggers"][0]["metadata"]["lagThreshold"] == "300000"
         assert scaled["maxReplicaCount"] == 48
-        assert "replicas" not in of(found, "StatefulSet", "news-stream-dedup-worker")["spec"]
+        assert (
+            "replicas"
+            not in find_manifest(found, "StatefulSet", "news-stream-dedup-worker")["spec"]
+        )
 
 
 def test_strimzi_topics_and_users_follow_the_values(tmp_path: Path) -> None:
-    """What must have one partition keeps it; the pods log in as the users of this release."""
+    """Single-partition topics keep one partition; the pods log in as the users of this release."""
     strimzi = {"cluster": "main", "partitions": 48, "replicas": 1, "minInsyncReplicas": 1}
     found = template_with({"strimzi": strimzi}, tmp_path)
     declared = {topic.kind: topic.partitions for topic in topics.read_topics()}
-    for one in (one for one in found if one["kind"] == "KafkaTopic"):
-        kind = one["metadata"]["name"].removeprefix("news-stream-dedup-")
-        assert one["spec"]["partitions"] == (1 if declared[kind] == 1 else 48)
-        assert one["spec"]["replicas"] == one["spec"]["config"]["min.insync.replicas"] == 1
-        assert one["metadata"]["labels"]["strimzi.io/cluster"] == "main"
-    users = {one["metadata"]["name"] for one in found if one["kind"] == "KafkaUser"}
+    for manifest in (manifest for manifest in found if manifest["kind"] == "KafkaTopic"):
+        kind = manifest["metadata"]["name"].removeprefix("news-stream-dedup-")
+        assert manifest["spec"]["partitions"] == (1 if declared[kind] == 1 else 48)
+        assert (
+            manifest["spec"]["replicas"] == manifest["spec"]["config"]["min.insync.replicas"] == 1
+        )
+        assert manifest["metadata"]["labels"]["strimzi.io/cluster"] == "main"
+    users = {manifest["metadata"]["name"] for manifest in found if manifest["kind"] == "KafkaUser"}
     for _, pod in rules.pods(found):
-        environment = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+        environment = {
+            entry["name"]: entry.get("value") for entry in pod["spec"]["containers"][0]["env"]
+        }
         user = environment["STREAM_DEDUP_KAFKA_SASL_USERNAME"]
-        secrets = {one["secret"]["secretName"] for one in pod["spec"]["volumes"] if "secret" in one}
+        secrets = {
+            volume["secret"]["secretName"]
+            for volume in pod["spec"]["volumes"]
+            if "secret" in volume
+        }
         assert user in users & secrets
         assert "main-cluster-ca-cert" in secrets
 
 
-def test_settings_are_text_numbers_or_booleans(tmp_path: Path) -> None:
+def test_settings_can_be_text_numbers_or_booleans(tmp_path: Path) -> None:
     settings = {"MEMORY": 30000000, "SIMILARITY": 0.95, "ALLOW_BYPASS": True}
-    named = {f"STREAM_DEDUP_{name}": value for name, value in settings.items()}
-    found = template_with({"settings": named}, tmp_path)
-    data = of(found, "ConfigMap", "news-stream-dedup-settings")["data"]
-    assert [data[name] for name in named] == ["30000000", "0.95", "true"]
+    prefixed = {f"STREAM_DEDUP_{name}": value for name, value in settings.items()}
+    found = template_with({"settings": prefixed}, tmp_path)
+    data = find_manifest(found, "ConfigMap", "news-stream-dedup-settings")["data"]
+    assert [data[name] for name in prefixed] == ["30000000", "0.95", "true"]
 
 
 def test_a_change_of_settings_restarts_pods_and_deletes_no_config_map(tmp_path: Path) -> None:
-    """A pod of the revision before finds its ConfigMap when it is started again."""
+    """A pod of the previous revision finds its ConfigMap when it restarts."""
     sums = []
     for similarity in (0.9, 0.95):
         found = template_with({"settings": {"STREAM_DEDUP_SIMILARITY": similarity}}, tmp_path)
-        (name,) = {one["metadata"]["name"] for one in found if one["kind"] == "ConfigMap"}
+        (name,) = {
+            manifest["metadata"]["name"] for manifest in found if manifest["kind"] == "ConfigMap"
+        }
         assert name == "news-stream-dedup-settings"
         sums.append(
             {pod["metadata"]["annotations"]["checksum/settings"] for _, pod in rules.pods(found)}
@@ -284,43 +307,43 @@ def test_a_change_of_settings_restarts_pods_and_deletes_no_config_map(tmp_path: 
     assert sums[0] != sums[1]
 
 
-def test_prometheus_takes_the_scrape_job_of_the_readme(promtool: Path, tmp_path: Path) -> None:
-    """It finds pods by the annotations, and makes the labels that the rules are written for."""
+def test_scrape_job_of_the_readme_is_valid(promtool: Path, tmp_path: Path) -> None:
+    """The scrape job sets the labels that the alerts use."""
     page = (tools.ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)
-    # Debian's build does not know Kubernetes.
+    # Debian's build has no service discovery for Kubernetes.
     known = block.replace("kubernetes_sd_configs: [{role: pod}]", "static_configs: []")
     (tmp_path / "prometheus.yaml").write_text(known)
     programs.run([promtool, "check", "config", "--syntax-only", tmp_path / "prometheus.yaml"])
     (job,) = yaml.safe_load(block)["scrape_configs"]
     assert job["job_name"] == "stream-dedup"
-    expected = {one.get("target_label") for one in job["relabel_configs"]}
+    expected = {relabeling.get("target_label") for relabeling in job["relabel_configs"]}
     assert {"component", "filter", "namespace", "pod"} <= expected
 
 
-def test_helm_test_asks_the_doctor() -> None:
-    """The policies let a pod that is none of the toolbox's reach Kafka and names."""
+def test_helm_test_runs_doctor() -> None:
+    """The test pod is not part of the toolbox, and policies allow it Kafka and DNS."""
     made = template(release="news")
-    (pod,) = (one for one in made if one["kind"] == "Pod")
+    (pod,) = (manifest for manifest in made if manifest["kind"] == "Pod")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     assert pod["spec"]["containers"][0]["command"] == ["stream-dedup", "doctor"]
     assert rules.schema([pod]) == []
     labels = pod["metadata"]["labels"]
     policies = list(rules.of_kind(made, "NetworkPolicy"))
-    own = {
-        one["metadata"]["name"]
-        for one in policies
-        if rules.selects(one["spec"]["podSelector"], labels)
+    applied = {
+        policy["metadata"]["name"]
+        for policy in policies
+        if rules.selects(policy["spec"]["podSelector"], labels)
     }
     found = {f"news-stream-dedup-{name}" for name in ("default-deny", "names", "kafka", "others")}
-    assert found == own
+    assert found == applied
     assert not rules.selects(
-        of(made, "Deployment", "news-stream-dedup-toolbox")["spec"]["selector"], labels
+        find_manifest(made, "Deployment", "news-stream-dedup-toolbox")["spec"]["selector"], labels
     )
 
 
-def test_the_notes_say_what_to_type(helm: Path, tmp_path: Path) -> None:
-    """Helm prints them at an install only, so a template of this copy holds their text."""
+def test_notes_contain_the_commands_to_run(helm: Path, tmp_path: Path) -> None:
+    """Helm prints notes only at an install, so a template in this copy renders them."""
     chart = tmp_path / "chart"
     shutil.copytree(tools.CHART, chart)
     (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
@@ -329,7 +352,11 @@ def test_the_notes_say_what_to_type(helm: Path, tmp_path: Path) -> None:
     )
     only = ("--namespace", "crawl", "--kube-version", "1.35.0", "--show-only")
     done = programs.run([helm, "template", "news", chart, *only, "templates/notes.yaml"])
-    (notes,) = (one["notes"] for one in yaml.safe_load_all(done.stdout) if "notes" in (one or {}))
+    (notes,) = (
+        manifest["notes"]
+        for manifest in yaml.safe_load_all(done.stdout)
+        if "notes" in (manifest or {})
+    )
     name = "news-stream-dedup"
     for text in (
         f"deployment/{name}-toolbox",
@@ -353,7 +380,7 @@ def test_the_notes_say_what_to_type(helm: Path, tmp_path: Path) -> None:
         ("console.ingress.enabled=true", "console.hosts"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(values: str, text: str) -> None:
+def test_the_error_names_the_wrong_value(values: str, text: str) -> None:
     done = tools.template("--set", values)
     assert done.returncode != 0
     assert text in done.stderr

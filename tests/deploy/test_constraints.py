@@ -1,7 +1,7 @@
-"""The roles run as the manifests let them, in a process under the constraints of a pod.
+"""The roles run in a process under the constraints that the manifests set for a pod.
 
-Its user is no root and has no home, name or capabilities, its root file system is read-only but for
-two folders, and it has no environment but what it is given.
+The user is not root and has no home, name or capabilities; the root file system is read-only except
+for two folders; the environment contains only what a test passes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ mkdir -m 700 {VOLUME}
 [ -z "$KERNELS" ] || {{ mkdir {VOLUME}/cache; cp -r "$KERNELS" {VOLUME}/cache/kernels; }}
 chmod -R go-rwx {VOLUME} && chown -R {USER}:{USER} {VOLUME}
 mkdir -m 1777 {TMP}
-# Python's own folder, where another user may not pass one above it.
+# Mount Python's folder again if another user cannot enter one of its parents.
 if [ -n "$CLOSED" ]; then
   mkdir {MOUNT}/python
   mount --bind "$PYTHON" {MOUNT}/python
@@ -47,8 +47,8 @@ if [ -n "$CLOSED" ]; then
   mkdir -p "$PYTHON"
   mount --bind {MOUNT}/python "$PYTHON"
 fi
-# The volume is a file system of its own, so that it stays writable.
-for one in {VOLUME} {TMP}; do mount --bind $one $one; done
+# The volume is a separate file system, so that it stays writable.
+for folder in {VOLUME} {TMP}; do mount --bind $folder $folder; done
 while read -r _ where _; do
   case $where in
     /proc*|/sys*|/dev*|{VOLUME}|{TMP}) ;;
@@ -66,14 +66,16 @@ def can(path):
     except OSError:
         return False
 status = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
-told = os.getuid(), os.getgroups(), os.environ.get("HOME"), int(status["CapBnd"], 16), int(status["NoNewPrivs"])
-print(json.dumps([*told, [path for path in os.environ["TRY"].split() if can(path)]]))
+got = os.getuid(), os.getgroups(), os.environ.get("HOME"), int(status["CapBnd"], 16), int(status["NoNewPrivs"])
+print(json.dumps([*got, [path for path in os.environ["TRY"].split() if can(path)]]))
 """
 
 
 def closed_parent(path: Path) -> Path | None:
-    """Return the first folder on the way to a path that another user may not pass."""
-    return next((one for one in reversed(path.parents) if not one.stat().st_mode & 0o001), None)
+    """Return the first parent of a path that another user cannot enter."""
+    return next(
+        (parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None
+    )
 
 
 def start_in_pod(
@@ -82,17 +84,17 @@ def start_in_pod(
     log: Path | None = None,
     kernels: Path | None = None,
 ) -> subprocess.Popen[str]:
-    """Start a command so; it has the process's own id, so that a signal reaches it.
+    """Start a command under the constraints; a signal to the returned process reaches it.
 
-    `kernels` are put into the volume's folder `cache`, as an earlier start would have left them.
+    `kernels` are copied to the volume's folder `cache`, as an earlier start would have left them.
     """
     python = Path(sys.base_prefix).resolve()
-    given = {"PATH": os.environ["PATH"], "TMPDIR": str(TMP), "KERNELS": str(kernels or "")}
-    given |= {"PYTHON": str(python), "CLOSED": str(closed_parent(python) or "")}
+    variables = {"PATH": os.environ["PATH"], "TMPDIR": str(TMP), "KERNELS": str(kernels or "")}
+    variables |= {"PYTHON": str(python), "CLOSED": str(closed_parent(python) or "")}
     with (log or Path(os.devnull)).open("w") as stream:
         return subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh", *command],
-            env=given | environment,
+            env=variables | environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -110,23 +112,23 @@ def why_no_pod() -> str | None:
     if closed := closed_parent(ROOT) or closed_parent(Path(sys.prefix)):
         return f"another user may not pass {closed}"
     tried = start_in_pod(["true"], {})
-    said, _ = tried.communicate(timeout=30)
-    return f"a mount namespace cannot be made: {said.strip()}" if tried.returncode else None
+    output, _ = tried.communicate(timeout=30)
+    return f"a mount namespace cannot be made: {output.strip()}" if tried.returncode else None
 
 
 @pytest.fixture(scope="module", autouse=True)
-def possible() -> None:
+def skip_if_impossible() -> None:
     if reason := why_no_pod():
         pytest.skip(reason)
 
 
-def kernels_of_tests() -> Path:
+def kernels_folder() -> Path:
     folder = cache_directory(Path(prints.__file__))
     assert folder is not None
     return folder.parent
 
 
-def answer(port: int, path: str) -> str | None:
+def get(port: int, path: str) -> str | None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as found:
             text: str = found.read().decode()
@@ -136,19 +138,19 @@ def answer(port: int, path: str) -> str | None:
 
 
 def test_the_constraints_are_real() -> None:
-    """Such a process can write its volume only, is nobody we know, and can gain nothing."""
+    """The process can write only its volume, has no known user and cannot gain privileges."""
     looked = start_in_pod(
         [sys.executable, "-c", LOOK], {"TRY": f"/x /etc/x /var/x /usr/x /tmp/x {ROOT}/x {VOLUME}/x"}
     )
-    said, _ = looked.communicate(timeout=60)
+    output, _ = looked.communicate(timeout=60)
 
-    assert json.loads(said.splitlines()[-1]) == [USER, [], None, 0, 1, ["/mnt/volume/x"]]
+    assert json.loads(output.splitlines()[-1]) == [USER, [], None, 0, 1, ["/mnt/volume/x"]]
 
 
 @pytest.mark.thorough
 @pytest.mark.broker
 def test_the_roles_work_and_drain(make_filter: MakeFilter, tmp_path: Path) -> None:
-    """Worker, index and search get ready, work, and end at SIGTERM with nothing in flight."""
+    """Worker, index and search get ready, process documents, and stop at SIGTERM."""
     crawl = make_filter()
     crawl.produce(synthetic(40, 7, partitions=4))
     ports = dict(zip(("index", "worker", "search"), free_ports(3), strict=True))
@@ -167,23 +169,23 @@ def test_the_roles_work_and_drain(make_filter: MakeFilter, tmp_path: Path) -> No
             [*PROGRAM, "run", role],
             common | {"STREAM_DEDUP_HTTP_PORT": str(port)},
             logs[role],
-            kernels_of_tests(),
+            kernels_folder(),
         )
         for role, port in ports.items()
     }
     try:
         for role, port in ports.items():
-            wait_until(lambda port=port: answer(port, "/readyz"), f"the {role} is ready", 180)
-            assert answer(port, "/livez")
-            assert answer(port, "/startupz")
+            wait_until(lambda port=port: get(port, "/readyz"), f"the {role} is ready", 180)
+            assert get(port, "/livez")
+            assert get(port, "/startupz")
         crawl.wait_until_committed(40)
 
-        def taken() -> bool:
-            told = answer(ports["search"], "/metrics") or ""
-            return "\nstream_dedup_search_records_total 40.0\n" in told
+        def has_all_records() -> bool:
+            metrics = get(ports["search"], "/metrics") or ""
+            return "\nstream_dedup_search_records_total 40.0\n" in metrics
 
-        wait_until(taken, "the search has what left", 60)
-        assert answer(ports["search"], "/groups")
+        wait_until(has_all_records, "the search has what left", 60)
+        assert get(ports["search"], "/groups")
         for role in ("worker", "index", "search"):
             roles[role].terminate()
             assert roles[role].wait(60) == 0
@@ -197,4 +199,4 @@ def test_the_roles_work_and_drain(make_filter: MakeFilter, tmp_path: Path) -> No
         for line in logs["worker"].read_text().splitlines()
         if "worker stopped" in line
     ]
-    assert [one["dropped_in_flight"] for one in stopped] == [0]
+    assert [record["dropped_in_flight"] for record in stopped] == [0]

@@ -1,4 +1,4 @@
-"""Every command of the handbook exists: ours are parsed, kubectl's held against the manifests."""
+"""Commands of the handbook exist: ours are parsed, kubectl's are checked against the manifests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERBS = (
     "apply annotate exec create delete describe get label logs patch port-forward rollout scale set"
 )
 NAMESPACE = "stream-dedup"
-# Of a value that is off by default.
+# Autoscaling is off by default, so the manifests do not contain it.
 KEDA = "scaledobject/stream-dedup-worker"
 
 
@@ -42,73 +42,77 @@ def commands() -> Iterator[str]:
             lines = map(str.strip, block.splitlines())
             yield from (line.removeprefix("$ ") for line in lines if line.startswith("$ "))
         without = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-        inline = (" ".join(one.split()) for one in re.findall(r"`([^`]+)`", without))
+        inline = (" ".join(command.split()) for command in re.findall(r"`([^`]+)`", without))
         yield from (
-            one for one in inline if one.split()[0] in PROGRAMS and " " in one and "|" not in one
+            command
+            for command in inline
+            if command.split()[0] in PROGRAMS and " " in command and "|" not in command
         )
 
 
 COMMANDS = sorted(set(commands()))
 
 
-def by(program: str) -> list[str]:
-    return [one for one in COMMANDS if one.split()[0] == program]
+def commands_of(program: str) -> list[str]:
+    return [command for command in COMMANDS if command.split()[0] == program]
 
 
-def in_a_pod(line: str) -> list[str]:
+def pod_command(line: str) -> list[str]:
     words = shlex.split(line)
     return words[words.index("--") + 1 :] if "--" in words else []
 
 
-OURS = by("stream-dedup") + [
+OURS = commands_of("stream-dedup") + [
     shlex.join(words)
-    for words in map(in_a_pod, by("kubectl"))
+    for words in map(pod_command, commands_of("kubectl"))
     if words and words[0] == "stream-dedup"
 ]
 
 
 @pytest.mark.parametrize("line", sorted(set(OURS)))
 def test_a_command_of_ours_exists(line: str) -> None:
-    """With these options; one that is misspelt does not. `--help` keeps it from being run."""
+    """The program knows the command and its options; `--help` keeps the command from being run."""
     words = shlex.split(line)[1:]
 
     assert main([*words, "--help"]) == 0
     assert main([*words, "--no-such-option", "--help"]) == 2
 
 
-def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
+def find_problems(line: str, manifests: list[rules.Manifest]) -> list[str]:
     words = shlex.split(line)[1:]
     words = words[: words.index("--")] if "--" in words else words
-    there = {KEDA, f"namespace/{NAMESPACE}"}
-    there |= {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in manifests}
-    for one in rules.of_kind(manifests, "StatefulSet"):
-        name = one["metadata"]["name"]
-        for number in range(one["spec"].get("replicas", 1)):
-            there.add(f"pod/{name}-{number}")
-            there |= {
+    existing = {KEDA, f"namespace/{NAMESPACE}"}
+    existing |= {
+        f"{manifest['kind'].lower()}/{manifest['metadata']['name']}" for manifest in manifests
+    }
+    for manifest in rules.of_kind(manifests, "StatefulSet"):
+        name = manifest["metadata"]["name"]
+        for number in range(manifest["spec"].get("replicas", 1)):
+            existing.add(f"pod/{name}-{number}")
+            existing |= {
                 f"persistentvolumeclaim/{claim['metadata']['name']}-{name}-{number}"
-                for claim in one["spec"].get("volumeClaimTemplates", [])
+                for claim in manifest["spec"].get("volumeClaimTemplates", [])
             }
     containers = {
         container["name"] for _, pod in rules.pods(manifests) for container in rules.containers(pod)
     }
-    services = {one["metadata"]["name"] for one in rules.of_kind(manifests, "Service")}
+    services = {manifest["metadata"]["name"] for manifest in rules.of_kind(manifests, "Service")}
     hosts = re.findall(r"http://([\w-]+)\.([\w-]+):8080", line)
     problems = [
         f"the host {pod}"
         for pod, service in hosts
-        if f"pod/{pod}" not in there or service not in services
+        if f"pod/{pod}" not in existing or service not in services
     ]
     problems += [
-        f"the container {one}"
-        for one in re.findall(r"--containers?=([\w-]+)", line)
-        if one not in containers
+        f"the container {container}"
+        for container in re.findall(r"--containers?=([\w-]+)", line)
+        if container not in containers
     ]
     labels = [pod["metadata"]["labels"] for _, pod in rules.pods(manifests)]
     problems += [
         f"the label {name}={value}"
         for name, value in re.findall(r"--selector=([\w./-]+)=([\w-]+)", line)
-        if not any(one.get(name) == value for one in labels)
+        if not any(pod_labels.get(name) == value for pod_labels in labels)
     ]
     if "--namespace" in words:
         place = words.index("--namespace")
@@ -118,33 +122,35 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     if words[0] not in VERBS.split():
         problems.append(f"the verb {words[0]}")
     for word in words[1:]:
-        if word.startswith("--from=") and word.partition("=")[2] not in there:
+        if word.startswith("--from=") and word.partition("=")[2] not in existing:
             problems.append(word)
         elif re.fullmatch(r"deploy/.*\.yaml", word) and not (tools.ROOT / word).exists():
             problems.append(f"the file {word}")
-        elif re.fullmatch(r"(?!deploy/)[a-z]+/[\w-]+", word) and word not in there:
+        elif re.fullmatch(r"(?!deploy/)[a-z]+/[\w-]+", word) and word not in existing:
             problems.append(word)
         elif "=stream-dedup:" in word and word.partition("=")[0] not in containers:
             problems.append(f"the container of {word}")
     if words[0] == "exec" and "-- " not in line:
         problems.append("nothing to run")
-    if words[0] in {"logs", "exec"} and not {words[1], f"pod/{words[1]}"} & there:
+    if words[0] in {"logs", "exec"} and not {words[1], f"pod/{words[1]}"} & existing:
         problems.append(f"the pod {words[1]}")
     if words[:3] == ["create", "secret", "generic"] and words[3] not in rules.FOREIGN_SECRETS:
         problems.append(f"the secret {words[3]}")
     return problems
 
 
-def test_kubectl_names_what_is_there(manifests: list[rules.Manifest]) -> None:
-    """Verbs, namespace, files, resources and containers; names that do not exist are found."""
-    assert len(by("kubectl")) >= 10
+def test_kubectl_commands_name_existing_resources(manifests: list[rules.Manifest]) -> None:
+    """Verbs, namespaces, files, resources and containers exist; unknown names are reported."""
+    assert len(commands_of("kubectl")) >= 10
 
-    assert {line: wrong for line in by("kubectl") if (wrong := wrong_with(line, manifests))} == {}
+    assert {
+        line: wrong for line in commands_of("kubectl") if (wrong := find_problems(line, manifests))
+    } == {}
     for broken in (
         "kubectl --namespace other get pods",
         "kubectl rollout status statefulset/stream-dedup-wroker",
     ):
-        assert wrong_with(broken, manifests), broken
+        assert find_problems(broken, manifests), broken
 
 
 VALUES = yaml.safe_load((tools.CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -159,7 +165,7 @@ def has_value(path: str) -> bool:
     return True
 
 
-def wrong_with_helm(line: str) -> list[str]:
+def find_helm_problems(line: str) -> list[str]:
     words = shlex.split(line)
     problems = [] if words[1] in {"upgrade", "test", "rollback"} else [f"the verb {words[1]}"]
     given = dict(pairwise(words))
@@ -173,28 +179,30 @@ def wrong_with_helm(line: str) -> list[str]:
     return problems + [f"the value {value}" for value in values if not has_value(value)]
 
 
-def test_helm_names_what_is_there() -> None:
-    """Chart, namespace and values; wherever pages name a value of the chart, it exists."""
-    assert len(by("helm")) >= 5
-    assert {line: wrong for line in by("helm") if (wrong := wrong_with_helm(line))} == {}
+def test_helm_commands_name_existing_values() -> None:
+    """Chart, namespace and values exist, and so does every value that a page names."""
+    assert len(commands_of("helm")) >= 5
+    assert {
+        line: wrong for line in commands_of("helm") if (wrong := find_helm_problems(line))
+    } == {}
     for page in (*PAGES, *(tools.ROOT / "docs" / "how-to").glob("*.md")):
         named = re.findall(r"`([a-z]\w+(?:\.\w+)+)`", page.read_text(encoding="utf-8"))
-        values = {one for one in named if one.partition(".")[0] in VALUES}
-        assert {one for one in values if not has_value(one)} == set(), page.name
+        values = {value for value in named if value.partition(".")[0] in VALUES}
+        assert {value for value in values if not has_value(value)} == set(), page.name
 
 
 def test_make_targets_and_files_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (tools.ROOT / "Makefile").read_text(), re.MULTILINE))
 
-    assert {line.split()[1] for line in by("make")} <= targets
-    for line in by("docker"):
+    assert {line.split()[1] for line in commands_of("make")} <= targets
+    for line in commands_of("docker"):
         words = shlex.split(line)
         assert (tools.ROOT / words[words.index("--file") + 1]).exists()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_the_key_that_the_handbook_makes_is_one(tmp_path: Path) -> None:
-    (line,) = by("openssl")
+def test_the_handbooks_command_makes_a_valid_key(tmp_path: Path) -> None:
+    (line,) = commands_of("openssl")
     subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True, timeout=20)
 
     assert len(load_key(tmp_path / shlex.split(line)[-1])) == 32
@@ -209,8 +217,8 @@ def test_settings_that_the_pages_name_exist() -> None:
         )
 
 
-def test_the_runbook_is_typed_where_it_can_be() -> None:
-    """From the first steps after an alert on, each command of ours says in which pod it runs."""
+def test_runbook_commands_run_in_a_pod() -> None:
+    """From the first steps after an alert on, each command of ours names its pod."""
     text = PAGES[0].read_text(encoding="utf-8").partition("## First steps after an alert")[2]
     blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
 
@@ -219,18 +227,19 @@ def test_the_runbook_is_typed_where_it_can_be() -> None:
     assert [line for line in lines if line.startswith("$ stream-dedup")] == []
 
 
-def test_the_indexs_volume_holds_what_its_memory_holds() -> None:
-    """By the handbook's table, beside a snapshot's old files, with enough free for no alert."""
+def test_the_index_volume_fits_as_much_as_its_memory() -> None:
+    """By the handbook's table, also during a snapshot, with enough free space for no alert."""
     memory = VALUES["index"]["resources"]["limits"]["memory"]
     claim = VALUES["index"]["volume"]["size"]
     table = PAGES[0].read_text(encoding="utf-8")
 
-    def told(row: str, what: str) -> int:
+    def read_figure(row: str, what: str) -> int:
         return int(re.search(rf"^\| {row}.*?{what}", table, re.MULTILINE)[1])  # type: ignore[index]
 
-    representatives = 1_000_000 * told("index, memory", rf"`bands` {memory}: (\d+) million")
+    representatives = 1_000_000 * read_figure("index, memory", rf"`bands` {memory}: (\d+) million")
     volume_bytes = representatives * (
-        3 * told("index: volume", r"(\d+) bytes") + told("index: table files", r"(\d+) bytes")
+        3 * read_figure("index: volume", r"(\d+) bytes")
+        + read_figure("index: table files", r"(\d+) bytes")
     )
     assert volume_bytes <= 0.85 * int(claim.removesuffix("Gi")) * 2**30
 
@@ -247,8 +256,8 @@ def figures(row: str) -> list[float]:
     return found
 
 
-def test_capacity_counts_what_fills_the_brokers() -> None:
-    """By the retention and replicas of the topics' own files, and by the page's assumptions."""
+def test_capacity_page_computes_the_disk_space_of_brokers() -> None:
+    """The figures follow from the topics' retention and replicas and the page's assumptions."""
     page = (tools.ROOT / "docs" / "explanation" / "capacity.md").read_text(encoding="utf-8")
     section = page.partition("## Disk space on the brokers")[2].partition("\n## ")[0]
     specs = {
@@ -264,17 +273,17 @@ def test_capacity_counts_what_fills_the_brokers() -> None:
     rows = [line for line in section.splitlines() if line.startswith("| 10^")]
     assert len(rows) == 3
     for row in rows:
-        pages, *told = figures(row)
+        pages, *stated = figures(row)
         wanted = [
             pages * weeks * page_kb / 1e6 * replicas,
             pages * (page_kb + headers_kb) / 1e6 * replicas,
             pages * log_bytes / 1e9 * replicas,
         ]
         wanted.append(wanted[0] + 12 * (wanted[1] + wanted[2]))
-        assert told == pytest.approx(wanted, rel=0.03)
+        assert stated == pytest.approx(wanted, rel=0.03)
 
 
-def test_capacity_promises_no_more_than_one_log_can_number() -> None:
+def test_capacity_page_stays_below_the_maximum_number_of_rows() -> None:
     page = (tools.ROOT / "docs" / "explanation" / "capacity.md").read_text(encoding="utf-8")
     table = page.partition("## Disk space on the brokers")[0]
     rows = [re.split(r"\s*\|\s*", line) for line in table.splitlines() if line.startswith("| 10^")]

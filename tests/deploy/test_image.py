@@ -1,4 +1,4 @@
-"""The Dockerfile and the image's pins, each also with one that is broken."""
+"""The Dockerfile, the base image and the pinned versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/app.py", "
 
 
 def passes(*command: str | Path) -> bool:
-    """Run a linter of this environment; return whether it is content."""
+    """Run a linter of this environment; return whether it reports nothing."""
     program, *arguments = command
     done = programs.run([BIN / program, *arguments], code=None)
     print(done.stdout, done.stderr)
@@ -30,7 +30,7 @@ def passes(*command: str | Path) -> bool:
 
 
 def test_the_dockerfile_passes_hadolint(tmp_path: Path) -> None:
-    """And one that takes the latest base and runs as root does not."""
+    """A Dockerfile with the latest base and the user root does not pass."""
     broken = tmp_path / "Dockerfile"
     broken.write_text("FROM debian:latest\nRUN apt-get install python3\nUSER root\n")
 
@@ -39,7 +39,7 @@ def test_the_dockerfile_passes_hadolint(tmp_path: Path) -> None:
 
 
 def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
-    """Two stages, a user by number, compiled code made ahead, exec form, at most 220 MB."""
+    """Two stages, a numeric user, kernels compiled at build time, exec form, at most 220 MB."""
     text = (DEPLOY / "Dockerfile").read_text()
     last = text.rpartition("\nFROM ")[2]
 
@@ -47,11 +47,11 @@ def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
     assert re.search(r"^USER ([1-9]\d*):([1-9]\d*)$", last, re.MULTILINE)
     assert re.search(r'^ENTRYPOINT \["stream-dedup"\]$', last, re.MULTILINE)
     assert "stream-dedup compile" in text.removesuffix(last)
-    said = (DEPLOY / "build-without-daemon.sh").read_text()
-    assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in said
+    script = (DEPLOY / "build-without-daemon.sh").read_text()
+    assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in script
 
 
-def test_the_image_is_built_of_all_that_the_package_is() -> None:
+def test_the_dockerfile_copies_everything_the_package_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     named = {"pyproject.toml", "README.md", *project["project"]["license-files"]}
@@ -72,25 +72,29 @@ def test_the_image_is_built_of_all_that_the_package_is() -> None:
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 STAND_IN = """#!/usr/bin/env bash
 printf '%s\\n' "$*" >> "$ASKED"
-[ "$1" = build ] || printf '%s\\n' "$TOLD"
+[ "$1" = build ] || printf '%s\\n' "$REPLY"
 """
 
 
-def build_release(folder: Path, told: str, **more: str) -> tuple[int, list[str]]:
-    """Run the script beside a stand-in for Docker; return its code and what Docker was asked."""
+def build_release(folder: Path, reply: str, **more: str) -> tuple[int, list[str]]:
+    """Run the script with a fake Docker; return its exit code and the calls of Docker."""
     folder.mkdir()
     docker = folder / "docker"
     docker.write_text(STAND_IN)
     docker.chmod(0o755)
-    environment = {"PATH": f"{folder}:/usr/bin:/bin", "ASKED": str(folder / "asked"), "TOLD": told}
+    environment = {
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "ASKED": str(folder / "asked"),
+        "REPLY": reply,
+    }
     environment |= more
     script = DEPLOY / "build-release.sh"
     done = programs.run([script, "here/dedup:1"], code=None, env=environment)
-    asked = folder / "asked"
-    return done.returncode, asked.read_text().splitlines() if asked.exists() else []
+    calls = folder / "asked"
+    return done.returncode, calls.read_text().splitlines() if calls.exists() else []
 
 
-def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
+def test_a_release_is_built_only_on_a_digest(tmp_path: Path) -> None:
     """Every FROM takes the base as an argument: the registry's digest, or a given one."""
     text = (DEPLOY / "Dockerfile").read_text()
     (base,) = re.findall(r"^ARG BASE=(.+)$", text, re.MULTILINE)
@@ -98,19 +102,19 @@ def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
     assert found == {"${BASE}"}
     assert 'org.opencontainers.image.base.name="${BASE}"' in text.rpartition("\nFROM ")[2]
 
-    code, (asked, built) = build_release(tmp_path / "told", DIGEST)
+    code, (asked, built) = build_release(tmp_path / "resolved", DIGEST)
     found = (code, asked.split()[3], f"--build-arg BASE={base}@{DIGEST} " in built)
     assert found == (0, base, True)
     code, (built,) = build_release(tmp_path / "given", "", BASE=f"other@{DIGEST}")
     assert (code, f"--build-arg BASE=other@{DIGEST} " in built) == (0, True)
-    for place, told in enumerate(("", "latest", DIGEST[:-1], "<no value>")):
-        code, asked_for = build_release(tmp_path / str(place), told)
-        assert (code, [line.split()[0] for line in asked_for]) == (1, ["buildx"]), told
+    for place, reply in enumerate(("", "latest", DIGEST[:-1], "<no value>")):
+        code, calls = build_release(tmp_path / str(place), reply)
+        assert (code, [line.split()[0] for line in calls]) == (1, ["buildx"]), reply
 
 
 @pytest.mark.thorough
 def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> None:
-    """The official image of Python has none of its library's, and nothing can be written there."""
+    """Python's official image has no bytecode of its library, and pods cannot write any."""
     last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]
     before, _, _ = last.partition("\nENV ")
     found = re.search(r'^RUN /opt/stream-dedup/bin/python -c "([^"]+)"$', before, re.MULTILINE)
@@ -126,7 +130,8 @@ def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> 
         *(ROOT / "stream_dedup" / name for name in ROLES),
     ):
         assert any(
-            one.startswith(module.with_suffix("").as_posix().lstrip("/") + ".") for one in kept
+            compiled.startswith(module.with_suffix("").as_posix().lstrip("/") + ".")
+            for compiled in kept
         ), module
 
 
@@ -134,7 +139,7 @@ def pins(path: Path) -> set[str]:
     return set(re.findall(r"^([a-z0-9][\w.-]*==[^ ;\\]+)", path.read_text(), re.MULTILINE))
 
 
-def test_one_version_of_kafka_everywhere() -> None:
+def test_the_readme_names_the_pinned_version_of_kafka() -> None:
     (version,) = {
         coordinate.rpartition(":")[2]
         for coordinate in ROOTS
@@ -157,19 +162,19 @@ def test_one_version_of_kafka_everywhere() -> None:
     ],
     ids=["image", "demo"],
 )
-def test_what_is_installed_has_the_tested_versions(
+def test_lock_files_have_the_tested_versions(
     lock: Path, has: tuple[str, ...], lacks: tuple[str, ...]
 ) -> None:
-    """And nothing that only the tests need; `make test` fills up what `make demo` has installed."""
+    """A lock file has the tests' versions, without packages that only the tests need."""
     found = pins(lock)
 
     assert found <= pins(ROOT / "requirements.lock")
-    assert [name for name in has if not any(one.startswith(name) for one in found)] == []
-    assert not any(one.startswith(lacks) for one in found)
+    assert [name for name in has if not any(pin.startswith(name) for pin in found)] == []
+    assert not any(pin.startswith(lacks) for pin in found)
 
 
 @pytest.mark.parametrize("script", sorted(DEPLOY.rglob("*.sh")), ids=lambda path: path.name)
 def test_a_script_parses(script: Path) -> None:
-    """By the shell itself, and it says what to do when it cannot begin."""
+    """Bash can parse the script, and the script stops at the first error."""
     subprocess.run(["bash", "-n", script], check=True, timeout=20)
     assert "set -euo pipefail" in script.read_text()

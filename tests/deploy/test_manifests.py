@@ -1,4 +1,4 @@
-"""The manifests that people apply without Helm: each rule holds, and notices one that breaks it."""
+"""Manifests for use without Helm: each rule holds, and reports a manifest that breaks it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from tests.deploy.rules import Manifest
 
 
 def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
-    return next(one for one in manifests if one["kind"] == kind and one["metadata"]["name"] == name)
+    return next(
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == kind and manifest["metadata"]["name"] == name
+    )
 
 
-def at(kind: str, name: str, path: str, value: object) -> Callable[[list[Manifest]], None]:
-    """Return what sets (or with `...` removes) the field at a dotted path of one manifest."""
+def change_field(
+    kind: str, name: str, path: str, value: object
+) -> Callable[[list[Manifest]], None]:
+    """Return a function that sets, or with `...` removes, a field of a manifest."""
 
     def change(manifests: list[Manifest]) -> None:
         found: Any = find(manifests, kind, name)
@@ -38,7 +44,9 @@ def at(kind: str, name: str, path: str, value: object) -> Callable[[list[Manifes
     return change
 
 
-worker, index = (partial(at, "StatefulSet", f"stream-dedup-{role}") for role in ("worker", "index"))
+worker, index = (
+    partial(change_field, "StatefulSet", f"stream-dedup-{role}") for role in ("worker", "index")
+)
 
 
 POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
@@ -48,20 +56,22 @@ BROKEN: dict[str, Callable[[list[Manifest]], None]] = {
     "schema": worker(f"{POD}/hostNetwrok", True),
     "restricted": worker(f"{SECURITY}/capabilities/drop", ["NET_RAW"]),
     "sealed": worker(f"{SECURITY}/readOnlyRootFilesystem", False),
-    "labelled": at("Service", "stream-dedup-index", "metadata/labels", {}),
+    "labelled": change_field("Service", "stream-dedup-index", "metadata/labels", {}),
     "probed": index(f"{CONTAINER}/startupProbe/httpGet/path", "/startupz"),
     "sized": index(f"{CONTAINER}/resources/limits/memory", "9Gi"),
     "pinned": worker(f"{CONTAINER}/image", "stream-dedup:latest"),
-    "joined": at("Service", "stream-dedup-index", "spec/selector", {"app": "other"}),
+    "joined": change_field("Service", "stream-dedup-index", "spec/selector", {"app": "other"}),
     "drained": worker(f"{POD}/terminationGracePeriodSeconds", 30),
-    "walled": at("NetworkPolicy", "stream-dedup-asked", "spec/ingress/0/from", []),
-    "opened": at(
+    "walled": change_field("NetworkPolicy", "stream-dedup-asked", "spec/ingress/0/from", []),
+    "opened": change_field(
         "NetworkPolicy",
         "stream-dedup-asked",
         f"spec/ingress/0/from/0/{PEER}/app.kubernetes.io~1component",
         "box",
     ),
-    "probed_by_name": at("Service", "stream-dedup-index", "spec/publishNotReadyAddresses", ...),
+    "probed_by_name": change_field(
+        "Service", "stream-dedup-index", "spec/publishNotReadyAddresses", ...
+    ),
     "stored": index("spec/volumeClaimTemplates/0/spec/accessModes", ["ReadWriteOnce"]),
     "identified": worker("spec/podManagementPolicy", "OrderedReady"),
     "configured": index(f"{CONTAINER}/resources/limits/memory", "256Mi"),
@@ -76,15 +86,15 @@ BROKEN: dict[str, Callable[[list[Manifest]], None]] = {
     [rule for rule in rules.RULES if rule is not rules.scaled],
     ids=lambda rule: rule.__name__,
 )
-def test_a_rule_holds_and_notices(
+def test_a_rule_holds_and_reports_a_broken_manifest(
     rule: Callable[[list[Manifest]], list[str]], manifests: list[Manifest]
 ) -> None:
     assert rule(manifests) == []
 
     broken = copy.deepcopy(manifests)
     BROKEN[rule.__name__](broken)
-    if rule is rules.schema:  # takes long, and looks at each by itself
-        broken = [one for one in broken if one not in manifests]
+    if rule is rules.schema:  # slow, and checks each manifest separately
+        broken = [manifest for manifest in broken if manifest not in manifests]
     assert rule(broken)
 
 
@@ -92,65 +102,73 @@ def peers_of(policies: list[Manifest], direction: str) -> list[Any]:
     side = {"ingress": "from", "egress": "to"}[direction]
     return [
         peer
-        for one in policies
-        for rule in one["spec"].get(direction, [])
+        for policy in policies
+        for rule in policy["spec"].get(direction, [])
         for peer in rule.get(side, [])
     ]
 
 
-def test_people_and_nobody_else_come_to_the_console(manifests: list[Manifest]) -> None:
-    """Labelled namespaces and the toolbox come in; it goes out to Kafka, names and the index."""
+def test_policies_of_the_console_allow_only_its_peers(manifests: list[Manifest]) -> None:
+    """Labelled namespaces and the toolbox reach the console; it reaches only the index."""
     pods = {role: pod["metadata"]["labels"] for role, _, pod in rules.role_pods(manifests)}
     policies = list(rules.of_kind(manifests, "NetworkPolicy"))
-    own = [one for one in policies if rules.selects(one["spec"]["podSelector"], pods["search"])]
+    console_policies = [
+        policy
+        for policy in policies
+        if rules.selects(policy["spec"]["podSelector"], pods["search"])
+    ]
 
-    comers = peers_of(own, "ingress")
+    sources = peers_of(console_policies, "ingress")
     namespaces = [
-        one["namespaceSelector"]["matchLabels"] for one in comers if "namespaceSelector" in one
+        peer["namespaceSelector"]["matchLabels"] for peer in sources if "namespaceSelector" in peer
     ]
     assert namespaces == [{"stream-dedup/console": "people"}]
     components = [
-        one["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
-        for one in comers
-        if "podSelector" in one
+        peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        for peer in sources
+        if "podSelector" in peer
     ]
     assert components == ["toolbox"]
 
-    ours = [
-        one["podSelector"]
-        for one in peers_of(own, "egress")
-        if "namespaceSelector" not in one and "podSelector" in one
+    selectors = [
+        peer["podSelector"]
+        for peer in peers_of(console_policies, "egress")
+        if "namespaceSelector" not in peer and "podSelector" in peer
     ]
     reached = [
-        role for role, labels in pods.items() if any(rules.selects(one, labels) for one in ours)
+        role
+        for role, labels in pods.items()
+        if any(rules.selects(item, labels) for item in selectors)
     ]
     assert reached == ["index"]
-    to_index = [one for one in policies if rules.selects(one["spec"]["podSelector"], pods["index"])]
+    to_index = [
+        policy for policy in policies if rules.selects(policy["spec"]["podSelector"], pods["index"])
+    ]
     assert any(
-        rules.selects(one.get("podSelector", {"matchLabels": {"-": "-"}}), pods["search"])
-        for one in peers_of(to_index, "ingress")
+        rules.selects(peer.get("podSelector", {"matchLabels": {"-": "-"}}), pods["search"])
+        for peer in peers_of(to_index, "ingress")
     )
 
 
 def test_the_toolbox_reaches_kafka_and_the_roles(manifests: list[Manifest]) -> None:
-    """With the roles' settings and key; nobody else is let in by the roles."""
+    """Policies allow the toolbox Kafka, DNS and the roles; the roles accept nobody else."""
     pod = find(manifests, "Deployment", "stream-dedup-toolbox")["spec"]["template"]
     labels = pod["metadata"]["labels"]
-    own = {
-        one["metadata"]["name"].removeprefix("stream-dedup-")
-        for one in rules.of_kind(manifests, "NetworkPolicy")
-        if rules.selects(one["spec"]["podSelector"], labels)
+    applied = {
+        policy["metadata"]["name"].removeprefix("stream-dedup-")
+        for policy in rules.of_kind(manifests, "NetworkPolicy")
+        if rules.selects(policy["spec"]["podSelector"], labels)
     }
-    assert own == {"names", "kafka", "others", "toolbox", "default-deny"}
+    assert applied == {"names", "kafka", "others", "toolbox", "default-deny"}
     (asked,) = find(manifests, "NetworkPolicy", "stream-dedup-asked")["spec"]["ingress"]
-    assert [rules.selects(one["podSelector"], labels) for one in asked["from"]] == [True]
+    assert [rules.selects(peer["podSelector"], labels) for peer in asked["from"]] == [True]
 
 
 JUDGING = ("_PLAN", "_SIMILARITY", "_RECIPE", "_WINDOW", "_MODE", "_LANGUAGES", "_BETTER")
 
 
 def test_every_setting_of_a_pod_differs_from_its_default(manifests: list[Manifest]) -> None:
-    """No default is stated, and what decides verdicts is the operator's alone."""
+    """No default is repeated, and settings that change verdicts are left to the operator."""
     stated = [
         (entry["name"], entry["value"])
         for _, pod in rules.pods(manifests)
@@ -159,7 +177,9 @@ def test_every_setting_of_a_pod_differs_from_its_default(manifests: list[Manifes
         if "value" in entry
     ]
     stated += [
-        item for one in rules.of_kind(manifests, "ConfigMap") for item in one["data"].items()
+        item
+        for config_map in rules.of_kind(manifests, "ConfigMap")
+        for item in config_map["data"].items()
     ]
     dockerfile = (tools.ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     stated += re.findall(r"(STREAM_DEDUP_[A-Z_]+)=(\S+)", dockerfile)

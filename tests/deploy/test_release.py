@@ -29,7 +29,7 @@ WORKFLOWS = {
     path.stem: yaml.safe_load(path.read_text())
     for path in sorted((GITHUB / "workflows").glob("*.yaml"))
 }
-# What workflows type beside our own targets and scripts.
+# Commands that workflows run besides our make targets and scripts.
 SHELL = {"mkdir", "touch", "echo"}
 
 
@@ -50,19 +50,19 @@ def steps() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_file_names_one_version(release: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And each that names another is told; Helm writes a candidate otherwise than Python."""
+    """A file with another version is reported; Helm and Python write candidates differently."""
     assert release.check(None) == []
     assert (release.as_semantic("1.0.0rc1"), release.as_semantic("1.2.3")) == ("1.0.0-rc1", "1.2.3")
 
     monkeypatch.setattr(release, "version", lambda: "9.9.9")
-    told = release.check(None)
+    problems = release.check(None)
     for where in (
         "chart's version",
         "appVersion",
         "manifests.yaml",
         "CHANGELOG.md",
     ):
-        assert any(where in one for one in told), where
+        assert any(where in problem for problem in problems), where
 
 
 def test_a_tag_needs_its_version_and_finished_notes(
@@ -78,13 +78,13 @@ def test_a_tag_needs_its_version_and_finished_notes(
             release, "sections", lambda heading=heading: {heading: "- It is there."}
         )
         assert len(release.check(tag)) == problems
-        assert any("its tag is v" in one for one in release.check("v0.0.1"))
+        assert any("its tag is v" in problem for problem in release.check("v0.0.1"))
 
 
-def test_the_notes_are_the_changelog_s(
+def test_release_notes_are_a_section_of_the_changelog(
     release: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of one version alone; on the release's page links lead to the files of its tag."""
+    """Notes contain one version's section; on GitHub links lead to the files of the tag."""
     new = "- [New](docs/new.md#a) ([x](https://x.example))"
     sections = {"2.0.0, 2027-01-31": new, "1.0.0": "old"}
     monkeypatch.setattr(release, "sections", lambda: sections)
@@ -99,14 +99,14 @@ def test_the_notes_are_the_changelog_s(
         release.notes("3.0.0")
 
 
-def test_the_forge_takes_its_files(tmp_path: Path) -> None:
-    """By the schemas of workflows, updates and forms; a misspelt key is noticed."""
+def test_github_files_match_their_schemas(tmp_path: Path) -> None:
+    """Workflows, updates and forms match their schemas; a misspelt key does not."""
     for schema, files in (
         ("vendor.github-workflows", [*(GITHUB / "workflows").iterdir()]),
         ("vendor.dependabot", [GITHUB / "dependabot.yml"]),
         (
             "vendor.github-issue-forms",
-            [one for one in (GITHUB / "ISSUE_TEMPLATE").iterdir() if one.name != "config.yml"],
+            [path for path in (GITHUB / "ISSUE_TEMPLATE").iterdir() if path.name != "config.yml"],
         ),
         ("vendor.github-issue-config", [GITHUB / "ISSUE_TEMPLATE" / "config.yml"]),
     ):
@@ -117,7 +117,7 @@ def test_the_forge_takes_its_files(tmp_path: Path) -> None:
 
 
 def test_what_workflows_run_exists() -> None:
-    """Targets and scripts that a shell can read; jobs wait for jobs that are there."""
+    """Make targets and scripts exist, scripts parse, and jobs need jobs that exist."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for where, step in steps():
         for command in re.split(r"&&|\n", step.get("run", "")):
@@ -140,25 +140,25 @@ def test_what_workflows_run_exists() -> None:
             )
 
 
-def test_workflows_may_do_what_they_must() -> None:
+def test_workflows_have_only_the_permissions_they_need() -> None:
     """Only jobs that sign or publish have an identity; each action is named by one commit."""
     for name, workflow in WORKFLOWS.items():
         assert workflow["permissions"] == {"contents": "read"}, name
-        having = {
+        signing_jobs = {
             job
             for job, content in workflow["jobs"].items()
             if "id-token" in content.get("permissions", {})
         }
-        assert having == ({"pypi", "manifest", "chart"} if name == "release" else set())
+        assert signing_jobs == ({"pypi", "manifest", "chart"} if name == "release" else set())
     text = "".join(path.read_text() for path in (GITHUB / "workflows").iterdir())
     named = re.findall(r"uses: (\S+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)$", text, re.MULTILINE)
     assert len(named) == text.count("uses:")
     assert len(set(named)) == len({action for action, _, _ in named})
-    triggers = WORKFLOWS["release"][True]  # YAML reads `on` so
+    triggers = WORKFLOWS["release"][True]  # YAML parses `on` as true
     assert triggers == {"push": {"tags": ["v*"]}}
 
 
-def test_the_supported_versions_are_those_that_are_tried(
+def test_supported_versions_are_the_tested_versions(
     manifests: list[rules.Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {
@@ -169,9 +169,9 @@ def test_the_supported_versions_are_those_that_are_tried(
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pythons = re.findall(r"3\.\d+", rows["Python"])
     assert pythons == [
-        one.rpartition(" ")[2]
-        for one in project["classifiers"]
-        if re.search(r"Python :: 3\.\d+$", one)
+        classifier.rpartition(" ")[2]
+        for classifier in project["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", classifier)
     ]
     assert project["requires-python"] == f">={pythons[0]}"
     assert WORKFLOWS["test"]["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons
@@ -189,8 +189,8 @@ def test_the_supported_versions_are_those_that_are_tried(
         assert rules.schema(manifests) == [], f"1.{minor}"
 
 
-def typed(folder: Path, script: str, *arguments: str, **answers: str) -> list[str]:
-    """Run a script with stand-ins for the programs that it calls; return what called them."""
+def run_with_stand_ins(folder: Path, script: str, *arguments: str, **answers: str) -> list[str]:
+    """Run a script with stand-ins for the programs that it calls; return the calls."""
     for name, answer in answers.items():
         program = folder / name
         program.write_text(f'#!/bin/sh\necho "{name} $*" >> {folder}/called\n{answer}\n')
@@ -201,16 +201,18 @@ def typed(folder: Path, script: str, *arguments: str, **answers: str) -> list[st
 
 
 @pytest.mark.parametrize(("version", "is_latest"), [("1.0.0rc1", False), ("1.0.0", True)])
-def test_the_image_gets_one_name_and_a_signature(
+def test_the_image_gets_one_tag_and_a_signature(
     version: str, is_latest: bool, tmp_path: Path
 ) -> None:
-    """Of both architectures, by their digests; a candidate does not become `latest`."""
+    """One tag names both architectures by digest; a candidate does not become `latest`."""
     digests = tmp_path / "digests"
     digests.mkdir()
     for letter in "ab":
         (digests / (letter * 64)).touch()
-    asked = ("publish-image.sh", "r.example/i", version, str(digests))
-    made, _, signed = typed(tmp_path, *asked, docker=f"echo sha256:{'c' * 64}", cosign="")
+    command = ("publish-image.sh", "r.example/i", version, str(digests))
+    made, _, signed = run_with_stand_ins(
+        tmp_path, *command, docker=f"echo sha256:{'c' * 64}", cosign=""
+    )
 
     assert f"--tag r.example/i:{version}" in made
     assert ("--tag r.example/i:latest" in made) == is_latest
@@ -219,10 +221,10 @@ def test_the_image_gets_one_name_and_a_signature(
 
 
 def test_the_chart_is_pushed_and_signed(tmp_path: Path) -> None:
-    """What `helm push` says it pushed is what is signed; why it pushed nothing is said."""
+    """The digest that `helm push` prints is signed; a failed push shows the reason."""
     package = "[ $1 = package ] && mkdir -p build/chart && touch build/chart/stream-dedup-1.tgz"
     helm = f"{package}; [ $1 = push ] && echo Digest: sha256:{'d' * 64}; true"
-    _, pushed, signed = typed(
+    _, pushed, signed = run_with_stand_ins(
         tmp_path, "publish-chart.sh", "r.example/charts", helm=helm, cosign=""
     )
 
@@ -230,21 +232,23 @@ def test_the_chart_is_pushed_and_signed(tmp_path: Path) -> None:
     assert signed == f"cosign sign --yes r.example/charts/stream-dedup@sha256:{'d' * 64}"
     refused = f"{package}; [ $1 = package ] || {{ echo unauthorized; exit 1; }}"
     with pytest.raises(AssertionError, match="unauthorized"):
-        typed(tmp_path, "publish-chart.sh", "r.example/charts", helm=refused)
+        run_with_stand_ins(tmp_path, "publish-chart.sh", "r.example/charts", helm=refused)
 
 
 @pytest.mark.parametrize(("tag", "is_candidate"), [("v1.0.0rc1", True), ("v1.0.0", False)])
-def test_a_candidate_s_release_is_called_one(tag: str, is_candidate: bool, tmp_path: Path) -> None:
-    (called,) = typed(tmp_path, "publish-notes.sh", tag, "notes.md", gh="")
+def test_a_candidate_is_published_as_a_prerelease(
+    tag: str, is_candidate: bool, tmp_path: Path
+) -> None:
+    (called,) = run_with_stand_ins(tmp_path, "publish-notes.sh", tag, "notes.md", gh="")
 
     assert called.startswith(f"gh release create {tag} --verify-tag")
     assert ("--prerelease" in called) == is_candidate
 
 
-def test_a_wheel_with_kernels_is_of_one_platform(
+def test_a_wheel_with_kernels_is_for_one_platform(
     release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lie where the program looks for them, and the name says for which Python and machine."""
+    """The kernels are where the program looks, and the name has the Python version and platform."""
     kernels = tmp_path / "kernels" / "fingerprinting.prints-0-0"
     kernels.mkdir(parents=True)
     (kernels / "one.kernel").write_bytes(b"code")
@@ -270,9 +274,9 @@ def test_the_kernels_of_a_wheel_are_used(release: ModuleType, tmp_path: Path) ->
     (made,) = (tmp_path / "dist").glob("*.whl")
     python = clean_python(made, tmp_path / "clean")
 
-    said = run(python, tmp_path, "-c", _USE, XDG_CACHE_HOME=str(tmp_path / "empty"))
+    output = run(python, tmp_path, "-c", _USE, XDG_CACHE_HOME=str(tmp_path / "empty"))
 
-    assert said.split() == ["0"]
+    assert output.split() == ["0"]
 
 
 _USE = """

@@ -1,4 +1,4 @@
-"""Code, schemas, users and documents say the same of topics and headers."""
+"""Code, schemas, users and pages agree on topics and headers."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ ON_OUTPUTS = CONSTANTS - {headers.BYPASS}
 PLACE = Position("documents", bytes(16), 9, 0)
 
 
-def valid(found: headers.Headers, schema: dict[str, Any] = HEADERS) -> bool:
+def is_valid(found: headers.Headers, schema: dict[str, Any] = HEADERS) -> bool:
     texts = {name: None if value is None else value.decode() for name, value in found}
     return Draft202012Validator(schema).is_valid(texts)
 
 
-def of(reason: Reason) -> headers.Headers:
+def make_verdict_headers(reason: Reason) -> headers.Headers:
     kept = Representative(PLACE, b"https://a.example/1", 1_740_808_800_000)
     is_copy = reason.verdict is not None and reason.verdict.value == "duplicate"
-    more = {"distance": 9, "similarity": 70, "copies": 17, "better": BetterRule.NEWEST}
-    judged = Judgement(reason, LogPlace(8812, 17), of=kept if is_copy else None, **more)
+    fields = {"distance": 9, "similarity": 70, "copies": 17, "better": BetterRule.NEWEST}
+    judged = Judgement(reason, LogPlace(8812, 17), of=kept if is_copy else None, **fields)
     return headers.of_verdict(PLACE, "words:128:a:b", b"0" * 32, judged)
 
 
-def dead() -> headers.Headers:
+def make_dead_letter_headers() -> headers.Headers:
     return headers.of_dead_letter(
         DeadLetter("decode", "JSONDecodeError", "It is no JSON."), PLACE, "stream-dedup", 1
     )
 
 
 def test_each_header_of_the_code_is_in_schema_and_page() -> None:
-    """And the other way round: neither schema nor page knows one that the code does not."""
+    """Schema and page list exactly the headers of the code."""
     in_schema = {name for topic in OUTPUTS for name in HEADERS["$defs"][topic]["properties"]}
     in_page = set(re.findall(r"^\| `((?:dedup|__dlq)\.[^`]+)` \|", PAGE, re.MULTILINE))
 
@@ -75,7 +75,9 @@ def test_each_header_of_the_code_is_in_schema_and_page() -> None:
 
 
 def test_each_reason_of_the_code_is_in_schema_and_page() -> None:
-    told = {reason.label: reason.verdict.value for reason in Reason if reason.verdict is not None}
+    in_code = {
+        reason.label: reason.verdict.value for reason in Reason if reason.verdict is not None
+    }
     in_schema = {
         label: verdict
         for verdict, name in (("unique", "unique-reason"), ("duplicate", "duplicate-reason"))
@@ -83,38 +85,47 @@ def test_each_reason_of_the_code_is_in_schema_and_page() -> None:
     }
     in_page = dict(re.findall(r"^\| `([a-z-]+)` \| (unique|duplicate) \|", PAGE, re.MULTILINE))
 
-    assert in_schema == in_page == told
+    assert in_schema == in_page == in_code
 
 
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason.verdict is not None])
 def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
-    """As the code writes them; each one that is missing or forged makes them invalid."""
-    written = of(reason)
+    """Headers are valid as the code writes them; a missing or forged header is not."""
+    written = make_verdict_headers(reason)
 
-    assert valid(written)
+    assert is_valid(written)
     came: headers.Headers = [("content-type", b"text/html"), ("dedup.verdict", b"forged")]
-    assert valid([*headers.escape_source_headers(came), *written])
-    assert not valid([*written, ("dedup.of.nothing", b"1")])
-    assert not valid(
+    assert is_valid([*headers.escape_source_headers(came), *written])
+    assert not is_valid([*written, ("dedup.of.nothing", b"1")])
+    assert not is_valid(
         [(name, b"other" if name == headers.VERDICT else value) for name, value in written]
     )
-    assert not valid([one for one in written if one[0] != headers.REASON])
+    assert not is_valid([header for header in written if header[0] != headers.REASON])
 
 
 def test_the_headers_of_a_dead_letter_are_valid() -> None:
-    """As the code writes them, also of a value that was cut; a stage of another name is not."""
+    """Headers as the code writes them are valid, also if a value was cut; other stages are not."""
     found = set(HEADERS["$defs"]["dlq.documents"]["properties"]["dedup.error.stage"]["enum"])
     assert found == set(get_args(Stage))
-    assert valid(dead())
-    assert valid([*dead(), (headers.ERROR_TRUNCATED, b"5242880")])
-    assert valid(
-        [*dead(), (headers.ERROR_KEY_TRUNCATED, b"5242880"), (headers.ERROR_HEADERS_DROPPED, b"1")]
+    assert is_valid(make_dead_letter_headers())
+    assert is_valid([*make_dead_letter_headers(), (headers.ERROR_TRUNCATED, b"5242880")])
+    assert is_valid(
+        [
+            *make_dead_letter_headers(),
+            (headers.ERROR_KEY_TRUNCATED, b"5242880"),
+            (headers.ERROR_HEADERS_DROPPED, b"1"),
+        ]
     )
-    assert valid([*dead(), (headers.ERROR_HEADERS_UNREADABLE, rb"r\xe9f\xe9rent")])
-    assert not valid([*dead(), (headers.ERROR_HEADERS_DROPPED, b"one")])
-    assert not valid([*dead(), (headers.VERDICT, b"unique")])
-    assert not valid(
-        [(name, b"parse" if name == headers.ERROR_STAGE else value) for name, value in dead()]
+    assert is_valid(
+        [*make_dead_letter_headers(), (headers.ERROR_HEADERS_UNREADABLE, rb"r\xe9f\xe9rent")]
+    )
+    assert not is_valid([*make_dead_letter_headers(), (headers.ERROR_HEADERS_DROPPED, b"one")])
+    assert not is_valid([*make_dead_letter_headers(), (headers.VERDICT, b"unique")])
+    assert not is_valid(
+        [
+            (name, b"parse" if name == headers.ERROR_STAGE else value)
+            for name, value in make_dead_letter_headers()
+        ]
     )
 
 
@@ -144,8 +155,8 @@ def test_a_host_signal() -> None:
 
 def acls(user: str) -> dict[tuple[str, str], set[str]]:
     return {
-        (one["resource"]["type"], one["resource"]["name"]): set(one["operations"])
-        for one in USERS[user]["spec"]["authorization"]["acls"]
+        (acl["resource"]["type"], acl["resource"]["name"]): set(acl["operations"])
+        for acl in USERS[user]["spec"]["authorization"]["acls"]
     }
 
 

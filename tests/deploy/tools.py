@@ -2,7 +2,7 @@
 
 A program on the path of the same major version is used. Otherwise Go builds helm at the version of
 `deploy/tools/go.mod`, checked against its `go.sum`, and promtool is Debian's, from its signed
-package. What is missing is a `MissingToolError` whose sentence says why.
+package. A missing tool raises `MissingToolError` with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 MODULE = ROOT / "deploy" / "tools"
 CHART = ROOT / "deploy" / "chart"
 MANIFESTS = ROOT / "deploy" / "manifests.yaml"
-# A busy machine compiles Kubernetes' client for that long.
+# A busy machine can take that long to compile Kubernetes' client.
 _MINUTES_MAX = 60
 _HEAD = """\
 # The Helm chart with its own values, for people without Helm: change image and bootstrap servers, and apply it to the namespace
@@ -33,7 +33,7 @@ _HEAD = """\
 
 
 class MissingToolError(Exception):
-    """A tool cannot be had on this machine, and why."""
+    """A tool is not available on this machine; the message has the reason."""
 
 
 def _folder() -> Path:
@@ -89,7 +89,7 @@ def _build_helm() -> Path:
 
 
 def helm() -> Path:
-    """Return the path of helm: one that is installed, if it says that it is version 3, or ours."""
+    """Return the path of the installed helm if it is version 3, else of the helm built here."""
     found = shutil.which("helm")
     if found is not None:
         done = programs.run([found, "version"], code=None)
@@ -117,10 +117,10 @@ def promtool() -> Path:
             (folder / name).mkdir(parents=True)
         # With lists and cache of its own, apt changes nothing on the machine and needs no root.
         state, cache = f"Dir::State={folder / 'state'}", f"Dir::Cache={folder / 'cache'}"
-        own = ["-o", state, "-o", cache, "-o", "APT::Sandbox::User="]
-        _run(["apt-get", *own, "update"], "reading Debian's package lists")
+        options = ["-o", state, "-o", cache, "-o", "APT::Sandbox::User="]
+        _run(["apt-get", *options, "update"], "reading Debian's package lists")
         _run(
-            ["apt-get", *own, "download", "prometheus"],
+            ["apt-get", *options, "download", "prometheus"],
             "downloading Debian's prometheus",
             folder=folder,
         )
@@ -141,7 +141,7 @@ def template(*arguments: str, release: str = "stream-dedup") -> subprocess.Compl
 
 
 def manifests() -> str:
-    """Return what `deploy/manifests.yaml` holds.
+    """Return the content of `deploy/manifests.yaml`.
 
     Raises:
         MissingToolError: there is no helm, or it refuses the chart.
@@ -153,7 +153,7 @@ def manifests() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch all tools and say where they are; with `manifests`, write the manifests."""
+    """Fetch all tools and print their paths; with `manifests`, write the manifests."""
     try:
         if arguments == ["manifests"]:
             MANIFESTS.write_text(manifests(), encoding="utf-8")

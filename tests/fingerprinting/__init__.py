@@ -1,1 +1,1 @@
-"""Tests of the room `stream_dedup/fingerprint`."""
+"""Tests of the package `stream_dedup.fingerprinting`."""

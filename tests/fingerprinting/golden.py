@@ -1,5 +1,4 @@
-"""The texts whose prints are frozen in `tests/golden/fingerprints.json`, which holds both, and how
-its prints came about.
+"""The texts and prints that are frozen in `tests/golden/fingerprints.json`, and how to make them.
 
 `python -m tests.fingerprinting.golden` makes them of the texts, from the plain Python reference and
 not from the compiled path. It is only to be run with a new `RULES_VERSION`: prints in a log written

@@ -1,7 +1,6 @@
-"""The whole recipe once more, in plain Python, one text at a time: what the compiled path must
-equal.
+"""The reference: the whole recipe in plain Python, text by text; the compiled path must equal it.
 
-It shares with the product the frozen tables of characters and of spellings, and nothing else: jieba
+It shares only the frozen tables of characters and of spellings with the product: jieba
 cuts here, `unicodedata` normalises, SipHash is written out in Python integers.
 """
 
@@ -28,7 +27,7 @@ WORD_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 def hamming(a: Any, b: Any) -> int:
     """Return in how many bits two prints of one recipe (their numbers of 64 bits) differ."""
-    return sum((int(one) ^ int(other)).bit_count() for one, other in zip(a, b, strict=True))
+    return sum((int(left) ^ int(right)).bit_count() for left, right in zip(a, b, strict=True))
 
 
 def simhash_reference(
@@ -107,17 +106,17 @@ def _simplified() -> dict[str, str]:
 
 def words(normalised: str) -> list[str]:
     found: list[str] = []
-    for of, some in groupby(normalised, kind):
-        run = "".join(some)
-        if of == characters.WORD:
+    for run_kind, run_characters in groupby(normalised, kind):
+        run = "".join(run_characters)
+        if run_kind == characters.WORD:
             found.append(run)
-        elif of == characters.HAN:
+        elif run_kind == characters.HAN:
             found += [
                 word
                 for start in range(0, len(run), 512)
                 for word in cut_with_jieba(run[start : start + 512])
             ]
-        elif of == characters.UNSPACED:
+        elif run_kind == characters.UNSPACED:
             found += [first + second for first, second in pairwise(run)] or [run]
     return found
 
@@ -172,7 +171,7 @@ def _mix(value: int) -> int:
 
 
 class Print(NamedTuple):
-    """What the recipe says of one text."""
+    """What the recipe computes from one text."""
 
     print: int
     features: int
@@ -208,7 +207,7 @@ def sketch(text: str, key: bytes) -> bytes:
     second: list[list[int]] = [[] for _ in range(80)]
     for run in runs:
         value = _mix(
-            (offset + sum(one * (factor | 1) for one, factor in zip(run, factors, strict=False)))
+            (offset + sum(h * (factor | 1) for h, factor in zip(run, factors, strict=False)))
             & WORD_BITS
         )
         high, low = value >> 32, value & 0xFFFFFFFF
@@ -217,14 +216,16 @@ def sketch(text: str, key: bytes) -> bytes:
     if not runs:
         return bytes(120)
 
-    def place_in_walk(one: int, other: int) -> bytes:
-        return hashlib.blake2b(bytes([one, other]), digest_size=8, person=b"sketch walks").digest()
+    def place_in_walk(target: int, source: int) -> bytes:
+        return hashlib.blake2b(
+            bytes([target, source]), digest_size=8, person=b"sketch walks"
+        ).digest()
 
     def kept(bins: list[list[int]]) -> list[int]:
         full = [other for other in range(80) if bins[other]]
         sources = [
-            one if bins[one] else min(full, key=functools.partial(place_in_walk, one))
-            for one in range(80)
+            target if bins[target] else min(full, key=functools.partial(place_in_walk, target))
+            for target in range(80)
         ]
         return [min(bins[source]) for source in sources]
 
@@ -251,14 +252,14 @@ def raw_form(text: str) -> str:
     kept: list[str] = []
     marks = 0
     for place, character in enumerate(text):
-        around = text[place - 1 : place] + text[place + 1 : place + 2] if place else ""
+        neighbours = text[place - 1 : place] + text[place + 1 : place + 2] if place else ""
         if (
             character == "\u200c"
             and len(
                 [
-                    one
-                    for one in around
-                    if "\u0600" <= one <= "\u06ff" and kind(one) == characters.WORD
+                    neighbour
+                    for neighbour in neighbours
+                    if "\u0600" <= neighbour <= "\u06ff" and kind(neighbour) == characters.WORD
                 ]
             )
             == 2
@@ -341,7 +342,7 @@ def print_of(preset: str, width: int, text: str, key: bytes) -> tuple[int, int]:
 def jieba_keywords(
     preset: str, text: str, number: int, languages: Languages | None = None
 ) -> list[tuple[str, float]]:
-    """What jieba.analyse itself says, after a user's words and stop words are given to it."""
+    """Return the keywords of jieba.analyse, with a user's words and stop words."""
     tfidf, textrank = _analysers() if languages is None else _analysers_for(languages)
     rank = tfidf.extract_tags if preset == "keywords" else textrank.textrank
     found = list(rank(text, topK=number, withWeight=True))
@@ -366,8 +367,8 @@ def _analysers_for(languages: Languages) -> tuple[Any, Any]:
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = dict(jieba_itself().FREQ), jieba_itself().total
     tokenizer.initialized = True
-    for one in languages.user_words:
-        tokenizer.add_word(one.word, one.frequency, one.tag)
+    for user_word in languages.user_words:
+        tokenizer.add_word(user_word.word, user_word.frequency, user_word.tag)
     tfidf, textrank = map(copy.copy, _analysers())  # their tables are read once
     tfidf.tokenizer = tokenizer
     tagger = jieba.posseg.POSTokenizer.__new__(jieba.posseg.POSTokenizer)
@@ -376,8 +377,8 @@ def _analysers_for(languages: Languages) -> tuple[Any, Any]:
         textrank.tokenizer.word_tag_tab
     )  # jieba adds a user's parts of speech to it
     textrank.tokenizer = tagger
-    for one in (tfidf, textrank):
-        one.stop_words = one.stop_words | languages.stop_words
+    for analyser in (tfidf, textrank):
+        analyser.stop_words = analyser.stop_words | languages.stop_words
     return tfidf, textrank
 
 

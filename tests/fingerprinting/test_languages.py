@@ -50,9 +50,9 @@ def write(tmp_path: Path) -> Any:
     return written
 
 
-def test_the_default_is_the_recipe_alone() -> None:
+def test_languages_change_the_id_of_a_recipe() -> None:
     """Nothing asked for changes nothing, and every request has an id of its own."""
-    some = [
+    options = [
         Languages(),
         load_languages(),
         Languages(stop_words=frozenset({"the"})),
@@ -61,7 +61,7 @@ def test_the_default_is_the_recipe_alone() -> None:
         Languages(user_words=(UserWord("云计算", None),)),
         Languages(fold_han=True),
     ]
-    ids = [Recipe(languages=one).id for one in some]
+    ids = [Recipe(languages=languages).id for languages in options]
 
     assert ids[:2] == ["words:128:jieba-0.42.1:51d2a5"] * 2
     assert len(set(ids)) == len(ids) - 1
@@ -136,8 +136,8 @@ def test_random_han_is_cut_as_jieba_cuts_it(
     assert languages.words(run) == list(tokenizer.cut(run))
 
 
-def test_many_users_words_find_room(write: Any) -> None:
-    """A dictionary larger than jieba's own table was made for."""
+def test_many_users_words_fit_the_table(write: Any) -> None:
+    """A user dictionary can need a larger table than that of jieba."""
     generator = random.Random(int(os.environ["TEST_SEED"]))
     words = [
         "".join(map(chr, generator.choices(range(0x4E00, 0x9FA5), k=31))) for _ in range(24_000)
@@ -176,7 +176,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_stop_words_are_left_out(write: Any) -> None:
-    """In every script, after normalising, and their neighbours become a bigram."""
+    """They are left out in every script, after normalising; their neighbours become a bigram."""
     stop = load_languages(None, write("# common\nThe\nＯＦ # full width\ndon't\n的\nです\nและ\n\n"))
 
     assert stop.words("The end of the road: don't go") == ["end", "road", "go"]
@@ -195,7 +195,7 @@ def test_a_line_without_words_is_named(write: Any) -> None:
 
 @hypothesis.settings(
     fewer, max_examples=15
-)  # each set of stop words makes the tables of the dictionary anew
+)  # each set of stop words rebuilds the tables of the dictionary
 @hypothesis.given(
     text=TEXTS,
     stopped=st.sets(st.sampled_from(["a", "ab", "1", "ひら", "中", "研究", "กข", "é", "missing"])),
@@ -208,10 +208,10 @@ def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
     ]
 
 
-# --- one Han for two
+# --- Han variants
 
 
-def test_traditional_and_simplified_are_the_same_if_asked() -> None:
+def test_traditional_and_simplified_are_the_same_if_folded() -> None:
     texts = ["漢語的書寫系統", "汉语的书写系统"]
     folded = Fingerprinter(Recipe(languages=Languages(fold_han=True))).fingerprint(texts)
     distinct = Fingerprinter(Recipe()).fingerprint(texts)
@@ -232,16 +232,23 @@ def test_every_han_character_folds_as_plain_python_folds_it() -> None:
     """All of the table and its results, alone and beside marks, in the compiled path and the
     definition."""
     characters_in = [
-        chr(one)
-        for one in {*variants.table(), *variants.table().values(), 0xF900, 0xFA0E, 0x2F800, 0x2F00}
+        chr(code_point)
+        for code_point in {
+            *variants.table(),
+            *variants.table().values(),
+            0xF900,
+            0xFA0E,
+            0x2F800,
+            0x2F00,
+        }
     ]
-    texts = characters_in + [f"e\u0301{one}\u0301x" for one in characters_in]
+    texts = characters_in + [f"e\u0301{character}\u0301x" for character in characters_in]
     made = batch(texts, fold_han=True)
 
     assert made == [reference.fold_han(reference.normalise(text)) for text in texts]
-    some = slice(None, None, 50)  # one text at a time costs a call each
-    assert made[some] == [normalise(text, fold_han=True) for text in texts[some]]
-    assert made[some] == [normalise(text, fold_han=True) for text in made[some]]
+    sample = slice(None, None, 50)  # one text at a time costs a call each
+    assert made[sample] == [normalise(text, fold_han=True) for text in texts[sample]]
+    assert made[sample] == [normalise(text, fold_han=True) for text in made[sample]]
 
 
 @fewer
@@ -253,16 +260,16 @@ def test_folding_equals_plain_python(texts: list[str]) -> None:
     assert found == [reference.fold_han(reference.normalise(text)) for text in texts]
 
 
-def test_the_table_folds_han_to_han_and_once() -> None:
-    """Every entry is Han, becomes other Han, and what it becomes stays; its digest is frozen."""
+def test_the_table_folds_han_to_other_han_once() -> None:
+    """Every entry folds Han to Han that is not folded again; the digest is frozen."""
     table = variants.table()
     kinds = characters.table()
 
     assert len(table) > 3000
     assert all(
-        int(kinds[one]) & characters.KIND_BITS == characters.HAN
+        int(kinds[code_point]) & characters.KIND_BITS == characters.HAN
         for pair in table.items()
-        for one in pair
+        for code_point in pair
     )
     assert not set(table) & set(table.values())
     found = generate("# a\n乾\t干 乾\n甲\t乙\n乙\t丙\n一\t一\n").splitlines()[1:]

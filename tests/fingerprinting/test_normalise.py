@@ -1,4 +1,4 @@
-"""Which texts count as the same."""
+"""Normalising: which texts count as the same."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_normalised_texts(text: str, expected: str) -> None:
     assert batch([text]) == [expected]
 
 
-def test_what_is_odd_is_seen_wherever_it_stands() -> None:
+def test_odd_characters_are_found_at_every_position() -> None:
     """Stretches of ordinary text are copied at once; anything else in one, or where two meet, is
     handled as it is alone."""
     stretch = "Some ordinary WORDS, 64 of them: and so on, and on " * 5
@@ -149,7 +149,10 @@ def composing() -> list[str]:
     pairs = [tuple(chr(int(field, 16)) for field in line.split()) for line in lines]
     seconds = [second for first, second, _ in pairs if first == "\0"]
     others = [
-        one for first, _, made in pairs for one in (first, made) if first != "\0" and one != "\0"
+        character
+        for first, _, made in pairs
+        for character in (first, made)
+        if first != "\0" and character != "\0"
     ]
     return seconds * 4 + others + [*"aE 0\u094d\u0bcd\u200d\u0323"] * 8
 
@@ -159,7 +162,7 @@ def of_two_bytes() -> list[str]:
     between."""
     common = [*"абвгдеёжийАБЙЁάέΆΣσςßéÉüÜñøđłאבגابجَ"]
     between = [*"aZ0 .  -", "\u0301", "\u0306", "\u00ad", "\u3000", "中"]
-    return [chr(one) for one in range(0x80, 0x800)] + common * 40 + between * 60
+    return [chr(code_point) for code_point in range(0x80, 0x800)] + common * 40 + between * 60
 
 
 @pytest.mark.parametrize(("pool", "longest"), [(composing, 6), (of_two_bytes, 14)])
@@ -199,7 +202,9 @@ def test_nothing_is_left_that_normalising_removes() -> None:
 
     assert not {chr(place) for place in range(0xD800, 0xE000)} & set(result)
     assert not [
-        one for one in set(result) if kinds[ord(one)] & characters.KIND_BITS == characters.IGNORED
+        character
+        for character in set(result)
+        if kinds[ord(character)] & characters.KIND_BITS == characters.IGNORED
     ]
-    assert {one for one in set(result) if one.isspace()} == {" "}
+    assert {character for character in set(result) if character.isspace()} == {" "}
     assert "  " not in result

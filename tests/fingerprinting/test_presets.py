@@ -52,11 +52,11 @@ VECTORS = {
 
 
 def numbers_of(recipe: Recipe, contents: list[object]) -> list[tuple[int, int]]:
-    made = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe)
     if recipe.method.takes_vectors:
-        prints = made.fingerprint_vectors([np.array(one) for one in contents])
+        prints = fingerprinter.fingerprint_vectors([np.array(vector) for vector in contents])
     else:
-        prints = made.fingerprint(contents)  # type: ignore[arg-type]
+        prints = fingerprinter.fingerprint(contents)  # type: ignore[arg-type]
     assert prints.prints.shape == (len(contents), recipe.limbs)
     return [
         (sum(word << 64 * place for place, word in enumerate(row)), count)
@@ -72,10 +72,10 @@ def golden_rows() -> dict[str, dict[str, str]]:
             if preset == "vector":
                 made = {
                     name: (
-                        reference.plane_print(one, width, PUBLIC_DEMO_KEY),
-                        sum(number != 0 for number in one),
+                        reference.plane_print(vector, width, PUBLIC_DEMO_KEY),
+                        sum(number != 0 for number in vector),
                     )
-                    for name, one in VECTORS.items()
+                    for name, vector in VECTORS.items()
                 }
             else:
                 made = {
@@ -84,13 +84,13 @@ def golden_rows() -> dict[str, dict[str, str]]:
                     if len(text) < 2000
                 }
             rows[f"{preset}:{width}"] = {
-                name: f"{one:0{width // 4}x} {count}" for name, (one, count) in made.items()
+                name: f"{value:0{width // 4}x} {count}" for name, (value, count) in made.items()
             }
     return rows
 
 
 ROWS: dict[str, dict[str, str]] = json.loads(FILE.read_text("ascii")) if FILE.exists() else {}
-IDS = {  # which logs carry
+IDS = {  # as logs contain them
     "words:32": "words:32:jieba-0.42.1:1ed9dd",
     "words:64": "words:64:jieba-0.42.1:1fb349",
     "words:128": "words:128:jieba-0.42.1:51d2a5",
@@ -113,7 +113,7 @@ IDS = {  # which logs carry
 @pytest.mark.parametrize(
     "name", [f"{preset}:{width}" for preset, widths in WIDTHS.items() for width in widths]
 )
-def test_prints_are_those_frozen(name: str) -> None:
+def test_prints_equal_the_frozen_prints(name: str) -> None:
     contents = VECTORS if name.startswith("vector") else {**golden.TEXTS, "chinese": CHINESE}
     recipe = Recipe(name)
     found = numbers_of(recipe, [contents[text] for text in ROWS[name]])
@@ -126,7 +126,7 @@ def test_prints_are_those_frozen(name: str) -> None:
 
 
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
-def test_the_default_makes_what_is_frozen(key_name: str) -> None:
+def test_the_default_recipe_makes_the_frozen_prints(key_name: str) -> None:
     """Prints, feature counts and digests of sixty texts in every script, under two keys."""
     prints = Fingerprinter(Recipe(key=golden.KEYS[key_name])).fingerprint(
         list(golden.TEXTS.values())
@@ -144,8 +144,8 @@ def test_the_default_makes_what_is_frozen(key_name: str) -> None:
     assert Recipe(key=golden.KEYS["other"]).id == "words:128:jieba-0.42.1:f46c49"
 
 
-def test_the_reference_still_makes_what_is_frozen() -> None:
-    """So a difference tells which of the two changed."""
+def test_the_reference_makes_the_frozen_prints() -> None:
+    """A difference shows which of the two has changed."""
     assert json.loads(golden.freeze()) == golden.ROWS
 
 
@@ -214,12 +214,12 @@ def test_keywords_heed_a_users_words_and_stop_words(preset: str) -> None:
     assert Recipe(preset, languages=languages) != Recipe(preset)
 
 
-def test_folded_han_reaches_every_form() -> None:
+def test_han_is_folded_under_every_kind_of_preset() -> None:
     """Under `same` both spellings of a text have one print and one digest, whatever is left of
     normalising."""
     for written in ("words", "chars", "keywords"):
-        one = Fingerprinter(Recipe(written, languages=Languages(fold_han=True)))
-        made = one.fingerprint(["網頁指紋與關鍵詞", "网页指纹与关键词"])
+        fingerprinter = Fingerprinter(Recipe(written, languages=Languages(fold_han=True)))
+        made = fingerprinter.fingerprint(["網頁指紋與關鍵詞", "网页指纹与关键词"])
 
         assert made.prints[0].tolist() == made.prints[1].tolist()
         assert bytes(made.digests[0]) == bytes(made.digests[1])
@@ -233,10 +233,10 @@ def test_folded_han_reaches_every_form() -> None:
         ("vector", Languages(fold_han=True), "Han variants"),
     ],
 )
-def test_what_a_recipe_would_leave_unread_is_refused(
+def test_language_options_that_a_recipe_ignores_are_refused(
     preset: str, languages: Languages, what: str
 ) -> None:
-    """A setting about languages that could change nothing is an error, not a silent default."""
+    """A language option without effect is an error."""
     with pytest.raises(ConfigurationError, match=f"does not use {what}"):
         Recipe(preset, languages=languages)
 
@@ -256,20 +256,20 @@ def test_explained_features_are_as_many_as_the_print_counts(preset: str) -> None
     assert len(explain_features(Recipe(preset), text)) == count
 
 
-def test_vectors_at_an_angle_differ_in_as_many_bits() -> None:
-    """Of two vectors angle / pi of the bits differ, with the spread of as many throws."""
+def test_vectors_differ_in_bits_in_proportion_to_their_angle() -> None:
+    """Of two vectors, angle / pi of the bits differ, with the spread of a binomial distribution."""
     generator = np.random.default_rng(dice().getrandbits(32))
     pairs, axes, made = 300, 64, Fingerprinter(Recipe("vector")).fingerprint_vectors
     for angle in (0.2, 0.6, 1.2):
-        one, other = generator.normal(size=(2, pairs, axes))
-        one /= np.linalg.norm(one, axis=1, keepdims=True)
-        other -= (one * other).sum(axis=1, keepdims=True) * one
-        other = np.cos(angle) * one + np.sin(angle) * other / np.linalg.norm(
-            other, axis=1, keepdims=True
+        left, right = generator.normal(size=(2, pairs, axes))
+        left /= np.linalg.norm(left, axis=1, keepdims=True)
+        right -= (left * right).sum(axis=1, keepdims=True) * left
+        right = np.cos(angle) * left + np.sin(angle) * right / np.linalg.norm(
+            right, axis=1, keepdims=True
         )
         planes = [
             reference.hamming(a, b)
-            for a, b in zip(made(one).prints, made(other).prints, strict=True)
+            for a, b in zip(made(left).prints, made(right).prints, strict=True)
         ]
         expected, spread = 128 * angle / np.pi, np.sqrt(128 * angle / np.pi * (1 - angle / np.pi))
 
@@ -277,13 +277,13 @@ def test_vectors_at_an_angle_differ_in_as_many_bits() -> None:
         assert np.std(planes) == pytest.approx(spread, rel=0.35)
 
 
-def test_what_a_vector_may_be() -> None:
+def test_valid_vectors_are_accepted_and_others_refused() -> None:
     """float32 and float64 agree, a zero has no direction, sign and scale count as they must; what
     is no vector is refused."""
-    one = Fingerprinter(Recipe("vector"))
+    fingerprinter = Fingerprinter(Recipe("vector"))
     values = np.linspace(-1, 1, 300).astype(np.float32)
-    made = one.fingerprint_vectors(values.reshape(1, -1))
-    wide = one.fingerprint_vectors(
+    made = fingerprinter.fingerprint_vectors(values.reshape(1, -1))
+    wide = fingerprinter.fingerprint_vectors(
         [values.astype(np.float64), values * np.float32(4), -values, np.zeros(3), np.zeros(0)]
     )
 
@@ -294,9 +294,9 @@ def test_what_a_vector_may_be() -> None:
     assert found == ([0, 0], [False, False, False, False, True])
     for wrong in ([[float("nan")]], [[float("inf"), 1.0]], [[[1.0]]], [["a"]]):
         with pytest.raises(InputError, match=r"[Vv]ector"):
-            one.fingerprint_vectors(wrong)  # type: ignore[arg-type]
+            fingerprinter.fingerprint_vectors(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="expects vectors, but a text"):
-        one.fingerprint(["text"])
+        fingerprinter.fingerprint(["text"])
     with pytest.raises(ConfigurationError, match="expects texts, but a vector"):
         Fingerprinter(Recipe()).fingerprint_vectors([[1.0]])  # type: ignore[list-item]
 

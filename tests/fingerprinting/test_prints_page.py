@@ -37,7 +37,9 @@ def listing() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
-def test_the_listing_makes_what_this_program_makes(listing: dict[str, Any], key_name: str) -> None:
+def test_the_listing_makes_the_prints_of_the_product(
+    listing: dict[str, Any], key_name: str
+) -> None:
     key, texts = golden.KEYS[key_name], [golden.TEXTS[name] for name in NAMES]
     made = Fingerprinter(Recipe(key=key)).fingerprint(texts)
     for row, text in enumerate(texts):
@@ -47,18 +49,18 @@ def test_the_listing_makes_what_this_program_makes(listing: dict[str, Any], key_
         assert found == (number_of(made.prints[row]), int(made.features[row]))
         assert listing["digest_of"](normalised, key) == made.digests[row].tobytes()
         assert listing["sketch_of"](words, key) == made.sketches[row].tobytes()
-    one, other = (made.sketches[row].tobytes() for row in (2, 6))
-    assert listing["similarity_of"](one, one) == 1
-    assert max(0, listing["similarity_of"](one, other)) == similarity(one, other)
+    first, other = (made.sketches[row].tobytes() for row in (2, 6))
+    assert listing["similarity_of"](first, first) == 1
+    assert max(0, listing["similarity_of"](first, other)) == similarity(first, other)
 
 
 def test_the_values_of_the_page_are_those_of_its_words() -> None:
     (text,) = re.findall(r"of the words `(.*?)`", PAGE)
     made = Fingerprinter(Recipe(key=PUBLIC_DEMO_KEY)).fingerprint([text])
 
-    for told in (
+    for value in (
         f"{number_of(made.prints[0]):032x}",
         made.digests[0].tobytes().hex(),
         made.sketches[0].tobytes().hex(),
     ):
-        assert f"`{told}`" in PAGE
+        assert f"`{value}`" in PAGE

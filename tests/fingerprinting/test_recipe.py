@@ -99,7 +99,7 @@ def test_threads_may_share_a_fingerprinter(fingerprinter: Fingerprinter) -> None
         assert expected == [rows(prints) for prints in pool.map(fingerprinter.fingerprint, batches)]
 
 
-def test_empty_and_its_kin(fingerprinter: Fingerprinter) -> None:
+def test_texts_without_words_have_no_features(fingerprinter: Fingerprinter) -> None:
     """Nothing but white space and invisible characters is empty, with print 0; anything visible is
     not empty."""
     prints = fingerprinter.fingerprint(["", " \t\u2028", "\u200b\ufeff", ".", "\U0001f600", "\0"])
@@ -137,12 +137,12 @@ def test_punctuation_is_in_the_digest_and_not_in_the_print(fingerprinter: Finger
 def test_another_key_makes_unrelated_prints() -> None:
     """Prints and digests under two keys have nothing in common, features and emptiness are the
     same."""
-    one = Fingerprinter(Recipe(key=OTHER_KEY)).fingerprint([ENGLISH])
+    first = Fingerprinter(Recipe(key=OTHER_KEY)).fingerprint([ENGLISH])
     other = Fingerprinter(Recipe(key=OTHER_KEY[::-1])).fingerprint([ENGLISH])
 
-    assert reference.hamming(one.prints[0], other.prints[0]) > 30
-    assert bytes(one.digests[0]) != bytes(other.digests[0])
-    assert one.features.tolist() == other.features.tolist()
+    assert reference.hamming(first.prints[0], other.prints[0]) > 30
+    assert bytes(first.digests[0]) != bytes(other.digests[0])
+    assert first.features.tolist() == other.features.tolist()
 
 
 SHORT = (
@@ -195,10 +195,10 @@ def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
 def test_recipe_never_shows_its_key() -> None:
     """Neither the representation nor the id of a recipe holds the key; it knows whether the key is
     the public one."""
-    one = Recipe(key=b"do-not-show-this-secret")
+    keyed = Recipe(key=b"do-not-show-this-secret")
 
-    assert "do-not-show" not in repr(one) + one.id
-    assert (one.uses_demo_key, Recipe(key=PUBLIC_DEMO_KEY).uses_demo_key) == (False, True)
+    assert "do-not-show" not in repr(keyed) + keyed.id
+    assert (keyed.uses_demo_key, Recipe(key=PUBLIC_DEMO_KEY).uses_demo_key) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -219,9 +219,7 @@ def test_impossible_recipes_are_refused(arguments: dict[str, object], sentence: 
 
 
 @pytest.mark.parametrize("part", ["kinds", "foldings", "engine", "rules"])
-def test_whatever_changes_a_print_changes_the_id(
-    part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_change_of_prints_changes_the_id(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Recipe().id
     if part == "engine":
         monkeypatch.setattr(jieba_data, "ENGINE_DIGEST", b"another")
@@ -292,7 +290,7 @@ def test_explained_features_are_those_of_the_print(fingerprinter: Fingerprinter)
     assert len(shown) == fingerprinter.fingerprint([text]).features[0]
 
 
-def test_the_room_starts_without_importing_jieba() -> None:
+def test_fingerprinting_does_not_import_jieba() -> None:
     """jieba's own start (logging, `pkg_resources`, a cache file in the temporary directory) is not
     ours."""
     code = (
@@ -370,7 +368,7 @@ def test_a_key_is_hexadecimal_digits_or_bytes(tmp_path: Path, content: bytes, ke
         (bytes(range(100)) * 10_000, "contains more than 64 bytes"),
     ],
 )
-def test_what_is_no_key_is_refused_with_the_remedy(
+def test_an_invalid_key_is_refused_with_the_remedy(
     tmp_path: Path, content: bytes, sentence: str
 ) -> None:
     """Too short, too long, damaged or no secret at all: a sentence that names the file and how to
@@ -381,7 +379,7 @@ def test_what_is_no_key_is_refused_with_the_remedy(
         load_key(path)
     assert str(path) in str(caught.value)
     assert "openssl rand" in str(caught.value)
-    assert "nearly" not in str(caught.value)  # what stands in a damaged key file is a secret still
+    assert "nearly" not in str(caught.value)  # the content of a damaged key file is still a secret
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ from tests.fingerprinting.texts import dice
 def test_worked_examples(
     hashes: Sequence[str], weights: Sequence[float], sums: Sequence[float], made: str
 ) -> None:
-    found, print_ = reference.simhash_reference([int(one, 2) for one in hashes], weights, len(made))
+    found, print_ = reference.simhash_reference(
+        [int(bits, 2) for bits in hashes], weights, len(made)
+    )
 
     assert found == pytest.approx(sums)
     assert f"{print_:0{len(made)}b}" == made

@@ -31,19 +31,19 @@ def frozen() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("key_name", sorted(golden.KEYS))
-def test_sketches_are_those_frozen(key_name: str) -> None:
+def test_sketches_equal_the_frozen_sketches(key_name: str) -> None:
     rows = json.loads(FILE.read_text("ascii"))[key_name]
 
     made = sketches([golden.TEXTS[name] for name in rows], Recipe(key=golden.KEYS[key_name]))
 
-    assert {name: one.hex() for name, one in zip(rows, made, strict=True)} == rows
+    assert {name: sketch.hex() for name, sketch in zip(rows, made, strict=True)} == rows
 
 
 def test_texts_of_few_words() -> None:
     """One or two words are one run, which fills every bin; no word at all is a sketch of zeros."""
-    one, two, three, none, empty = sketches(["spam", "spam eggs", "spam eggs ham", "?!", ""])
+    one_word, two, three, none, empty = sketches(["spam", "spam eggs", "spam eggs ham", "?!", ""])
 
-    for made in (one, two, three):
+    for made in (one_word, two, three):
         halves = {half for byte in made[SKETCH_VALUES:] for half in (byte & 15, byte >> 4)}
         assert len(set(made[:SKETCH_VALUES])) == len(halves) == 1
     assert none == empty == bytes(SKETCH_BYTES)
@@ -62,8 +62,8 @@ def test_the_similarity_is_that_of_jaccard() -> None:
             other[place] = f"v{place}"
         triples, others = ({tuple(w[i : i + 3]) for i in range(len(w) - 2)} for w in (words, other))
         jaccard = len(triples & others) / len(triples | others)
-        one, two = sketches([" ".join(words), " ".join(other)])
-        errors.append(similarity(one, two) - jaccard)
+        first, second = sketches([" ".join(words), " ".join(other)])
+        errors.append(similarity(first, second) - jaccard)
     assert abs(np.mean(errors)) < 0.015
     assert np.std(errors) < 0.05  # of the first part alone it is some .055
 
@@ -81,7 +81,7 @@ def test_which_recipes_make_sketches() -> None:
 
 
 def test_every_walk_goes_through_every_bin() -> None:
-    """Whatever bin is the only full one, each empty bin finds it."""
+    """Each empty bin finds a full bin, even if only one is full."""
     found = [sorted(walk) for walk in walks().tolist()]
     assert found == [list(range(SKETCH_VALUES))] * SKETCH_VALUES
 

@@ -52,7 +52,9 @@ UZBEK = "O\u02bbzbekiston Respublikasida to\u02bbg\u02bbri yo\u02bbl, ma'no va s
 
 def _without_marks(text: str) -> str:
     return "".join(
-        one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn"
+        character
+        for character in unicodedata.normalize("NFD", text)
+        if unicodedata.category(character) != "Mn"
     )
 
 
@@ -146,7 +148,7 @@ def test_where_a_non_joiner_is_a_half_space(text: str, expected: str) -> None:
 
 
 def test_stop_words_stop_every_spelling() -> None:
-    """A line of the list stops its word however that is spelt, and its neighbours become a pair."""
+    """A line stops its word in every spelling, and the neighbours of the word become a pair."""
     stop = Languages(stop_words=frozenset(["été", "أن"]))
 
     shown = explain_features(Recipe(languages=stop), "rouge ete vert, ÉTÉ أنَّ bleu")
@@ -154,7 +156,7 @@ def test_stop_words_stop_every_spelling() -> None:
     assert set(shown) == {"rouge", "vert", "bleu", "rouge vert", "vert bleu"}
 
 
-def test_a_word_of_marks_alone_is_none() -> None:
+def test_marks_alone_are_no_word() -> None:
     assert set(explain_features(Recipe(), "one ـــ \u064b two")) == {"one", "two", "one two"}
 
 
@@ -182,36 +184,38 @@ def test_spelling_equals_plain_python(preset: str) -> None:
 
 
 @same_unicode
-def test_the_table_is_what_its_maker_makes() -> None:
+def test_the_table_equals_the_generated_table() -> None:
     """Under the frozen Unicode version the file is made again, byte for byte."""
     assert generate() == spellings._FILE.read_text("ascii")
 
 
-def test_the_table_keeps_words_words() -> None:
+def test_the_table_maps_words_to_words() -> None:
     """What stands in words stays there, and apostrophes stay outside; what they become stays; the
     digest is frozen."""
     kinds = characters.table()
     table = spellings.table()
-    becomes = {one for one in table.values() if one is not None}
+    becomes = {code_point for code_point in table.values() if code_point is not None}
 
     assert len(table) > 1000
     assert not becomes & set(table)
-    apostrophes = {one for one, to in table.items() if to == ord("'")}
-    assert {int(kinds[one]) & KIND_BITS for one in {*apostrophes, ord("'")}} == {SEPARATOR}
+    apostrophes = {code_point for code_point, to in table.items() if to == ord("'")}
+    assert {int(kinds[code_point]) & KIND_BITS for code_point in {*apostrophes, ord("'")}} == {
+        SEPARATOR
+    }
     others = {*table, *becomes} - apostrophes - {ord("'")}
-    assert {int(kinds[one]) & KIND_BITS for one in others} <= {WORD, IGNORED}
-    assert {len(chr(one).encode()) for one in becomes} == {1, 2}
+    assert {int(kinds[code_point]) & KIND_BITS for code_point in others} <= {WORD, IGNORED}
+    assert {len(chr(code_point).encode()) for code_point in becomes} == {1, 2}
     assert spellings.digest().hex() == "cd98d13093ebcd4ee4d681d277cf76c0"
     found = [spellings.fold(text) for text in ("Ñandú", "й ї ў Ё", "ﬁ漢ひกั")]
     assert found == ["Nandu", "й ї ў Е", "ﬁ漢ひกั"]
 
 
-# The frozen tables of what each code point is
+# The frozen tables of code points
 
 
 @pytest.mark.thorough
 @same_unicode
-def test_tables_are_what_their_maker_makes() -> None:
+def test_tables_equal_the_generated_tables() -> None:
     found = {name: make() for name, make in MADE.items()}
     assert found == {name: (FOLDER / name).read_text("ascii") for name in MADE}
 
@@ -232,7 +236,7 @@ def test_tables_agree_with_this_python() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "of"),
+    ("kind", "examples"),
     [
         (WORD, "aZé9Я中"[:5] + "अ\u093f\u094d한ع①"),
         (HAN, "中々〇\u3400\U00020000\ufa0e"),
@@ -242,10 +246,12 @@ def test_tables_agree_with_this_python() -> None:
         (IGNORED, "\u00ad\u200b\u200d\ufeff\ufe0f\U000e0041\u3164"),
     ],
 )
-def test_kinds_of_some_characters(kind: int, of: str) -> None:
+def test_kinds_of_some_characters(kind: int, examples: str) -> None:
     kinds = characters.table()
 
-    assert {one: int(kinds[ord(one)]) & KIND_BITS for one in of} == dict.fromkeys(of, kind)
+    assert {
+        character: int(kinds[ord(character)]) & KIND_BITS for character in examples
+    } == dict.fromkeys(examples, kind)
 
 
 def test_marks_are_flagged() -> None:
@@ -253,8 +259,8 @@ def test_marks_are_flagged() -> None:
     voicing marks."""
     kinds = characters.table()
 
-    assert all(kinds[ord(one)] & MARK for one in "\u0301\u093f\u20dd\u3099\uff9e\u0e48")
-    assert not any(kinds[ord(one)] & MARK for one in "aगกカ1 ")
+    assert all(kinds[ord(character)] & MARK for character in "\u0301\u093f\u20dd\u3099\uff9e\u0e48")
+    assert not any(kinds[ord(character)] & MARK for character in "aगกカ1 ")
 
 
 def test_the_digest_names_both_files() -> None:

@@ -60,7 +60,7 @@ def han(text: str) -> list[str]:
     return ["".join(run) for is_han, run in itertools.groupby(text, _is_han) if is_han]
 
 
-@cache  # millions of characters are asked for, and thousands of them differ
+@cache  # called for millions of characters, of which thousands differ
 def _is_han(character: str) -> bool:
     return reference.kind(character) == characters.HAN
 
@@ -88,7 +88,7 @@ def test_han_is_cut_as_jieba_cuts_it() -> None:
 
 
 @pytest.mark.parametrize("run", ["嬿橍絵", "嬿橍絵弻", "中嬿橍絵"])
-def test_a_word_that_begins_in_its_middle_is_one(run: str) -> None:
+def test_a_word_of_middle_characters_is_cut_as_by_jieba(run: str) -> None:
     """The model knows the first character in the middle of words alone: its path begins there, and
     so does the word."""
     assert words(run) == reference.cut_with_jieba(run)
@@ -161,8 +161,8 @@ def test_words_of_long_ascii_equal_the_reference() -> None:
     assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
 
 
-# Parts of speech by machine code: the same as jieba's own path, and quick for what its model has
-# never seen
+# Parts of speech by compiled code: equal to jieba's, and fast for characters that its model does
+# not know
 
 
 def random_han(count: int, chance: random.Random) -> str:
@@ -171,8 +171,8 @@ def random_han(count: int, chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("known_share", [0.0, 0.5, 0.9, 1.0])
-def test_the_path_is_jiebas(known_share: float) -> None:
-    """State by state, whether the model has seen the characters, some of them, or none."""
+def test_the_path_equals_that_of_jieba(known_share: float) -> None:
+    """The states are equal, whether the model knows all, some or none of the characters."""
     chance = dice()
     known = sorted(STATES_OF)
     tags = Tags()
@@ -192,18 +192,18 @@ def test_the_path_is_jiebas(known_share: float) -> None:
         assert list(tags.path(run)) == list(expected), run
 
 
-def test_words_and_tags_are_jiebas() -> None:
+def test_words_and_tags_equal_those_of_jieba() -> None:
     chance = dice()
     tokenizer, tags = jieba.posseg.dt, Tags()
     for _ in range(30):
         run = random_han(chance.randrange(2, 12), chance)
 
         assert list(tags.words(run)) == [
-            (one.word, one.flag) for one in tokenizer._POSTokenizer__cut(run)
+            (token.word, token.flag) for token in tokenizer._POSTokenizer__cut(run)
         ]
 
 
-def test_textrank_of_han_that_nobody_has_seen_is_no_trap() -> None:
+def test_textrank_of_unknown_han_is_not_slow() -> None:
     """It takes a few times as long as other keywords do, of the same text; jieba's own code takes
     some 360 times as long."""
     text = random_han(2000, random.Random(1))

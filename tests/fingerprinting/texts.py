@@ -33,14 +33,14 @@ TEXTS = st.lists(_CHARACTER, max_size=60).map("".join)
 
 
 def dice() -> random.Random:
-    """Return dice of a seed that is told."""
+    """Return a random generator and print its seed."""
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     return random.Random(seed)
 
 
 def strings(chance: random.Random, pool: Sequence[str], longest: int, count: int) -> list[str]:
-    """Return random rows of what is in the pool."""
+    """Return random strings of items from the pool."""
     return ["".join(chance.choices(pool, k=chance.randrange(1, longest))) for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Who gets the partitions, what a record of an output says, and when the client is called hung."""
+"""Assignment of partitions, the records of the outputs, and detection of a hung client."""
 
 from __future__ import annotations
 
@@ -28,42 +28,40 @@ class Cluster:
 
 
 def test_all_partitions_have_one_owner_that_keeps_them(tmp_path: Path) -> None:
-    """A second member gets none, also where its name comes first; without the first it has all."""
+    """A second member gets none, even if its name sorts first, until the first one leaves."""
     every = sorted((topic, part) for topic, count in TOPICS.items() for part in range(count))
 
     async def run() -> None:
         first, second = (app._application(Settings(), str(tmp_path)).assignor for _ in range(2))
 
-        def given(members: dict[str, Any]) -> dict[str, list[tuple[str, int]]]:
-            metadata = {name: one.metadata(set(TOPICS)) for name, one in members.items()}
+        def assign(members: dict[str, Any]) -> dict[str, list[tuple[str, int]]]:
+            metadata = {name: assignor.metadata(set(TOPICS)) for name, assignor in members.items()}
             found = first._perform_assignment(Cluster(), metadata)
-            for name, one in members.items():
-                one.on_assignment(found[name])
+            for name, assignor in members.items():
+                assignor.on_assignment(found[name])
             return {
-                name: sorted((topic, part) for topic, parts in one.assignment for part in parts)
-                for name, one in found.items()
+                name: sorted((topic, part) for topic, parts in member.assignment for part in parts)
+                for name, member in found.items()
             }
 
-        assert given({"m": first}) == {"m": every}
-        assert given({"m": first, "a": second}) == {"m": every, "a": []}
-        assert given({"a": second}) == {"a": every}
+        assert assign({"m": first}) == {"m": every}
+        assert assign({"m": first, "a": second}) == {"m": every, "a": []}
+        assert assign({"a": second}) == {"a": every}
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("is_rebalancing", [True, False])
-def test_a_fetch_during_a_rebalance_asks_for_the_table_only(
+def test_a_rebalance_fetches_only_the_table(
     is_rebalancing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Faust would drop the other records. A set that it empties meanwhile does not count: to aiokafka
-    it is all partitions.
-    """
+    """Faust would drop records of other topics; to aiokafka an emptied set means all partitions."""
     table, output = TP("insights-changelog", 0), TP("unique", 1)
-    asked: list[set[TP]] = []
+    fetched: list[set[TP]] = []
 
     async def fetch(_: object, __: object, partitions: set[TP], *___: object) -> dict[TP, object]:
         await asyncio.sleep(0)
-        asked.append(set(partitions))
+        fetched.append(set(partitions))
         return {}
 
     monkeypatch.setattr(app.aiokafka.AIOKafkaConsumerThread, "_fetch_records", fetch)
@@ -80,13 +78,13 @@ def test_a_fetch_during_a_rebalance_asks_for_the_table_only(
     for active in ({table, output}, {output}, set()):
         asyncio.run(run(active))
 
-    assert asked == ([{table}] if is_rebalancing else [{table, output}, {output}])
+    assert fetched == ([{table}] if is_rebalancing else [{table, output}, {output}])
 
 
 def role_of(settings: Settings) -> app._Insights:
-    it = app._Insights.__new__(app._Insights)
-    it._settings, it._hosts, it._id_of = settings, HostNames(), ids_of(settings)
-    return it
+    role = app._Insights.__new__(app._Insights)
+    role._settings, role._hosts, role._id_of = settings, HostNames(), ids_of(settings)
+    return role
 
 
 def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes], **more: Any) -> Any:
@@ -94,7 +92,7 @@ def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes], 
     return SimpleNamespace(key=key, value=value, headers=list(headers), **fields)
 
 
-def test_a_record_is_of_the_host_of_its_id() -> None:
+def test_the_host_of_a_record_is_that_of_its_id() -> None:
     """The id is read as the worker reads it."""
     by_key, by_field = role_of(Settings()), role_of(Settings(value_format="json", id_field="url"))
     url = b"https://a.example/1"
@@ -115,7 +113,7 @@ def test_a_record_is_of_the_host_of_its_id() -> None:
         ("new", None, ""),
     ],
 )
-def test_what_the_headers_say(reason: str, named: str | None, kind: str) -> None:
+def test_headers_give_reason_kind_and_page(reason: str, named: str | None, kind: str) -> None:
     headers = [("dedup.reason", reason.encode())]
     if named is not None:
         headers += [(f"dedup.{named}.id", b"page"), (f"dedup.{named}.position", b"documents-0@1")]
@@ -146,7 +144,7 @@ LOOKS = 20
         (False, True, 9, True, False),
     ],
 )
-def test_a_client_that_brings_nothing_is_hung(
+def test_a_client_without_progress_is_hung(
     monkeypatch: pytest.MonkeyPatch,
     owns: bool,
     recovers: bool,
@@ -154,8 +152,7 @@ def test_a_client_that_brings_nothing_is_hung(
     moves: bool,
     is_hung: bool,
 ) -> None:
-    """While records wait for the replica that counts, or reads its table, and its positions do not
-    move."""
+    """Records wait for the owner, or for a standby that reads its table, and no position moves."""
     looks = 0
 
     class Recovery:
@@ -188,16 +185,16 @@ def test_a_client_that_brings_nothing_is_hung(
     monkeypatch.setattr(app.asyncio, "to_thread", at_once)
     monkeypatch.setattr(app, "Admin", lambda _: admin)
     monkeypatch.setattr(app, "time", SimpleNamespace(monotonic=lambda: 5.0 * looks))
-    it = role_of(Settings())
-    it._names, it._metrics, it._owns = TopicNames(), InsightsMetrics(), owns
-    it._ids = {name: ExistingTopic(b"id", 1) for name in ("unique", "duplicates")}
-    it._role = SimpleNamespace(watch=SimpleNamespace(is_silent=bool))  # type: ignore[assignment]
-    it._app = SimpleNamespace(
+    role = role_of(Settings())
+    role._names, role._metrics, role._owns = TopicNames(), InsightsMetrics(), owns
+    role._ids = {name: ExistingTopic(b"id", 1) for name in ("unique", "duplicates")}
+    role._role = SimpleNamespace(watch=SimpleNamespace(is_silent=bool))  # type: ignore[assignment]
+    role._app = SimpleNamespace(
         consumer=SimpleNamespace(position=position), tables=SimpleNamespace(recovery=Recovery())
     )
 
     with pytest.raises(StreamDedupError if is_hung else asyncio.CancelledError, match=r"hangs|^$"):
-        asyncio.run(it._watch_topics())
+        asyncio.run(role._watch_topics())
 
 
 def test_topics_that_are_missing_or_wrong_are_named() -> None:

@@ -45,12 +45,12 @@ def signals(ledger: HostLedger, host: str = "a.example") -> dict[str, Any]:
 
 
 def events(value: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(one["event"], one.get("of", "")) for one in value["events"]]
+    return [(event["event"], event.get("of", "")) for event in value["events"]]
 
 
 @pytest.mark.parametrize("salt", range(5))
-def test_the_signals_are_what_a_plain_count_says(salt: int) -> None:
-    """Also where records come twice, and the rows are stored and read in between."""
+def test_the_signals_equal_a_plain_count(salt: int) -> None:
+    """Repeated records, and rows that are stored and read again, do not change the counts."""
     seed = int(os.environ.get("SEED", "0")) + salt
     print("seed", seed)
     chance = random.Random(seed)
@@ -63,26 +63,34 @@ def test_the_signals_are_what_a_plain_count_says(salt: int) -> None:
         known.append(record(ends[part], reason, partition=part, size=size, time_ms=time_ms))
     rows: dict[bytes, bytes] = {}
     for first in range(0, len(known), 50):
-        for one in known[first : first + 50]:
-            assert ledger.count("a.example", one)
+        for observation in known[first : first + 50]:
+            assert ledger.count("a.example", observation)
         rows.update((host.encode(), row) for host, row, _ in ledger.changes()[0] if row)
         assert ledger.load(rows.items()) == 0
         assert not any(
-            ledger.count("a.example", one) for one in chance.sample(known[: first + 50], 20)
+            ledger.count("a.example", observation)
+            for observation in chance.sample(known[: first + 50], 20)
         )
     ledger.count("a.example", record(ends["unique-0"] + 1, "new", size=0))
     known.append(record(0, "new", size=0))
 
     value = signals(ledger)
-    of = {reason: sum(one.reason == reason for one in known) for reason in REASONS}
-    wasted = sum(one.size for one in known if one.reason in ("exact", "near"))
-    assert {name: value[name] for name in of if name in value} == {
-        name: count for name, count in of.items() if name not in ("new", "too-short")
+    counts = {
+        reason: sum(observation.reason == reason for observation in known) for reason in REASONS
     }
-    assert (value["documents"], value["bytes"]) == (len(known), sum(one.size for one in known))
+    wasted = sum(
+        observation.size for observation in known if observation.reason in ("exact", "near")
+    )
+    assert {name: value[name] for name in counts if name in value} == {
+        name: count for name, count in counts.items() if name not in ("new", "too-short")
+    }
+    assert (value["documents"], value["bytes"]) == (
+        len(known),
+        sum(observation.size for observation in known),
+    )
     assert value["bytes_wasted"] == wasted
-    assert value["duplicate_ratio"] == round((of["exact"] + of["near"]) / len(known), 4)
-    assert value["unchanged_ratio"] == round(of["unchanged"] / len(known), 4)
+    assert value["duplicate_ratio"] == round((counts["exact"] + counts["near"]) / len(known), 4)
+    assert value["unchanged_ratio"] == round(counts["unchanged"] / len(known), 4)
 
 
 def test_a_page_that_is_fetched_again_is_no_duplicate() -> None:
@@ -111,14 +119,14 @@ def test_a_calendar_is_a_template_and_articles_are_none() -> None:
     assert calendar["events"][0]["position"] == "documents-0@0"
     assert calendar["events"][0]["documents"] > 1_000
     assert (values["articles.example"]["siblings"], values["articles.example"]["events"]) == (0, [])
-    assert [(host, one["event"]) for host, one in begun] == [("calendar.example", "template")]
+    assert [(host, event["event"]) for host, event in begun] == [("calendar.example", "template")]
 
 
 @pytest.mark.parametrize(
     ("make", "kind", "begins"), [(dropped, "one-page", 20), (sibling, "template", 50)]
 )
 def test_an_event_begins_once_and_ends_well_below(make: Any, kind: str, begins: int) -> None:
-    """Where half a window passes twice without these pages, it is over."""
+    """The event ends once its pages have left the window."""
     ledger = HostLedger(10)
     found, offset = [], 0
     for ids in (begins // 2, 2 * begins, begins):
@@ -126,7 +134,7 @@ def test_an_event_begins_once_and_ends_well_below(make: Any, kind: str, begins: 
             ledger.count("a.example", make(offset))
             offset += 1
         _, begun = ledger.changes()
-        assert [one["event"] for _, one in begun if one["event"] == kind] == (
+        assert [event["event"] for _, event in begun if event["event"] == kind] == (
             [kind] if not found and ids > begins else []
         )
         found += begun
@@ -136,7 +144,7 @@ def test_an_event_begins_once_and_ends_well_below(make: Any, kind: str, begins: 
     assert events(signals(ledger)) == []
 
 
-def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
+def test_a_host_whose_documents_are_nearly_all_copies_vanishes() -> None:
     ledger = HostLedger(10)
     for number in range(45):
         ledger.count("a.example", dropped(number, page=number))
@@ -148,7 +156,7 @@ def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
 
 @pytest.mark.parametrize(("size", "kinds"), [(10, []), (1_000, ["one-page", "vanishing"])])
 def test_equal_captions_are_no_event(size: int, kinds: list[str]) -> None:
-    """Titles and captions of few characters are often equal; longer texts that are, are."""
+    """Short titles and captions are often equal; equal longer texts are an event."""
     ledger = HostLedger(10)
     for number in range(60):
         ledger.count("a.example", dropped(number)._replace(size=size))
@@ -156,16 +164,16 @@ def test_equal_captions_are_no_event(size: int, kinds: list[str]) -> None:
     assert sorted(kind for kind, _ in events(signals(ledger))) == kinds
 
 
-def test_a_topic_that_was_made_anew_is_counted() -> None:
-    """Its offsets are low again, and its records later."""
+def test_a_recreated_topic_is_counted() -> None:
+    """Its offsets start again, and its records are newer."""
     ledger = HostLedger(10)
-    for one in (record(900), record(3, time_ms=NOW_MS + 1), record(4, time_ms=NOW_MS + 1)):
-        assert ledger.count("a.example", one)
+    for observation in (record(900), record(3, time_ms=NOW_MS + 1), record(4, time_ms=NOW_MS + 1)):
+        assert ledger.count("a.example", observation)
     assert not ledger.count("a.example", record(4, time_ms=NOW_MS + 1))
 
 
-def test_hosts_are_forgotten_by_their_number() -> None:
-    """Those that were seen longest ago; both topics get a null value."""
+def test_the_number_of_hosts_is_bounded() -> None:
+    """Hosts that were seen longest ago are dropped; both topics get a null value."""
     ledger = HostLedger(2)
     for number, host in enumerate("abac"):
         ledger.count(host, record(number))
@@ -175,7 +183,7 @@ def test_hosts_are_forgotten_by_their_number() -> None:
 
 
 def test_the_window_ends_with_the_latest_document_of_the_host() -> None:
-    """What lies a window before is gone; an older record counts now, because time stands."""
+    """Documents from before the window are gone; a late record counts at the latest time."""
     row = HostRow()
     for number, time_ms in enumerate((NOW_MS, NOW_MS + DAY * 1000, NOW_MS)):
         row.count(record(number, time_ms=time_ms))
@@ -183,7 +191,7 @@ def test_the_window_ends_with_the_latest_document_of_the_host() -> None:
 
 
 def test_a_row_that_cannot_be_read_is_left_out() -> None:
-    """A newer one stops the role, because it must not be written over."""
+    """A row of a newer format stops the role, because it must not be overwritten."""
     ledger = HostLedger(10)
     ledger.count("a", record(1))
     ((_, row, _),) = ledger.changes()[0]
@@ -198,7 +206,7 @@ def test_a_row_that_cannot_be_read_is_left_out() -> None:
 
 
 def test_the_size_of_a_row_is_bounded() -> None:
-    """However many pages the ids of a host fall on."""
+    """A row has 100 pages at most."""
     row = HostRow()
     for number in range(2_000):
         row.count(dropped(number, page=number // 2))
@@ -206,8 +214,8 @@ def test_the_size_of_a_row_is_bounded() -> None:
     assert len(row.encode()) < 30_000
 
 
-def test_a_released_document_is_no_other_document() -> None:
-    """Its first record was counted; it is a change of the host."""
+def test_a_released_document_is_counted_once() -> None:
+    """Its first record was counted; the release is a change of the host."""
     ledger = HostLedger(10)
     ledger.count("a.example", record(0, "near", partition="duplicates-0"))
     ledger.count("a.example", record(0, "released", time_ms=NOW_MS + 1000))

@@ -29,7 +29,7 @@ SETTINGS = Settings(topic_prefix="crawl")
 
 
 class Kafka:
-    """The two topics, and for which partitions the group has offsets."""
+    """The two topics, and the partitions with a committed offset."""
 
     def __init__(self) -> None:
         self.topics: dict[str, list[LogRecord | None]] = {
@@ -52,7 +52,7 @@ class Kafka:
         return self.committed
 
     def started(self, topic_id: bytes = TOPIC, log_id: bytes = LOG) -> Beginnings:
-        """Return what a worker knows that has just started, on a source of three partitions."""
+        """Return the beginnings of a worker that has just started with three partitions."""
         found = self.known(SETTINGS, log_id, topic_id)
         found.record_older_partitions(3)
         return found
@@ -91,7 +91,14 @@ def test_a_partition_begins_once(kafka: Kafka) -> None:
     first.record([1])
 
     assert (
-        len([one for one in kafka.written if isinstance(one, Control) and one.type == "begun"]) == 1
+        len(
+            [
+                record
+                for record in kafka.written
+                if isinstance(record, Control) and record.type == "begun"
+            ]
+        )
+        == 1
     )
     with pytest.raises(
         FirstStartError,
@@ -103,7 +110,7 @@ def test_a_partition_begins_once(kafka: Kafka) -> None:
     assert [second.is_begun(part) for part in range(3)] == [True, True, False]
 
 
-def test_another_topic_or_log_begins_anew(kafka: Kafka) -> None:
+def test_a_recreated_topic_or_log_begins_again(kafka: Kafka) -> None:
     """A topic created again has another id, and a log that was begun anew too; records of others
     say nothing."""
     kafka.started().record([0, 1, 2])
@@ -126,10 +133,10 @@ def test_another_topic_or_log_begins_anew(kafka: Kafka) -> None:
         (set(), [], [False, False, False]),
     ],
 )
-def test_what_a_log_held_before_is_told_by_offsets_or_documents(
+def test_older_partitions_are_found_by_offsets_or_documents(
     kafka: Kafka, committed: set[int], log: list[Batch], begun: list[bool]
 ) -> None:
-    """Behind any number of other records; asked once, because then it stands there."""
+    """The log is searched once, because the result is recorded."""
     kafka.topics[NAMES.fingerprints] += [*[Control("forget", {})] * 60, *log]
     kafka.committed = frozenset(committed)
 
@@ -141,7 +148,7 @@ def test_what_a_log_held_before_is_told_by_offsets_or_documents(
     assert [kafka.started().is_begun(part) for part in range(3)] == begun
 
 
-def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_loss(
+def test_two_concurrent_first_workers_record_only_begun_partitions(
     kafka: Kafka,
 ) -> None:
     """The other commits its first offset and writes its first document while this one stands still
@@ -173,7 +180,7 @@ def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_l
 
 
 def test_the_records_are_folded_in_any_order() -> None:
-    """As they are written, and with what somebody else wrote between."""
+    """Records of other topics and logs among them are ignored."""
     found = BegunTopic(LOG, TOPIC)
     raws = (
         encode_begun(LOG, "t", TOPIC, [2, 0]),
@@ -188,7 +195,7 @@ def test_the_records_are_folded_in_any_order() -> None:
     assert (found.partitions, found.is_open) == ({0, 2}, True)
 
 
-def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
+def test_the_first_worker_records_how_documents_are_read(kafka: Kafka) -> None:
     """One that reads them otherwise is refused, with the difference; `declare` changes it; another
     log knows nothing of it."""
     json = Settings(topic_prefix="crawl", value_format="json", text_field="body", id_field="url")
@@ -200,7 +207,7 @@ def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
             return str(error)
         return ""
 
-    assert [starts(one) for one in (json, json)] == ["", ""]
+    assert [starts(json), starts(json)] == ["", ""]
     assert len(kafka.written) == 1
     refused = starts(SETTINGS)
     assert (
@@ -219,7 +226,7 @@ def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
     assert starts(json, OTHER) == ""
 
 
-def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
+def test_two_first_workers_follow_one_record(kafka: Kafka) -> None:
     """Both found nothing and both wrote: the first record holds, also for the worker that wrote the
     second."""
     html = Settings(topic_prefix="crawl", text_is="html")
@@ -231,7 +238,7 @@ def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
     assert len(kafka.written) == 2
 
 
-def test_what_a_setting_does_not_decide_is_left_free() -> None:
+def test_only_settings_that_affect_reading_are_compared() -> None:
     """A text's field says nothing of raw values; time, batches and the rest may differ from worker
     to worker."""
     assert reading_of(Settings()) == reading_of(Settings(batch_documents=7, allow_bypass=True))

@@ -1,4 +1,4 @@
-"""What the commands learn from the log before they write to it."""
+"""What the commands read from the log before they write to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BLOCKS, CLASSIC = PLANS["blocks"], PLANS["classic"]
 LONGEST = BetterRule.LONGEST
 
 
-def test_what_forget_leaves_is_told_with_its_end() -> None:
+def test_remaining_data_is_listed_with_its_end() -> None:
     """Each topic that is there as long as it keeps records, and the files; with digests no id is
     named."""
     names = TopicNames("news.")
@@ -55,11 +55,11 @@ def test_what_forget_leaves_is_told_with_its_end() -> None:
     }
 
     plain, digest = (
-        {one.where: one for one in list_remaining_data(names, config, ids)}
+        {remaining.where: remaining for remaining in list_remaining_data(names, config, ids)}
         for ids in ("plain", "digest")
     )
 
-    until = {name: one.until for name, one in plain.items()}
+    until = {name: remaining.until for name, remaining in plain.items()}
     assert until["news.documents"] == "1w after its time"
     assert until["news.unique"] == "another record of its key replaces it"
     assert until["news.duplicates"] == "5.0 GB came after it in its partition"
@@ -67,23 +67,23 @@ def test_what_forget_leaves_is_told_with_its_end() -> None:
     assert "news.dlq.documents" not in until
     assert {"the index's volume", "snapshots of the index", "the search's volume"} <= set(until)
     assert plain["news.fingerprints"].what.startswith("the id,")
-    assert not [one for one in digest.values() if one.what.startswith("the id")]
+    assert not [remaining for remaining in digest.values() if remaining.what.startswith("the id")]
 
 
-def test_the_index_s_old_bytes_go_by_themselves(tmp_path: Path) -> None:
+def test_the_index_s_old_data_is_removed_by_rocksdb(tmp_path: Path) -> None:
     """Within the days that are told: RocksDB's own file of options says after how long it rewrites
     a file."""
     RocksStore(tmp_path / "volume").close()
     (options,) = (tmp_path / "volume").glob("OPTIONS-*")
-    seconds = {int(one) for one in re.findall(r"^\s*ttl=(\d+)$", options.read_text(), re.MULTILINE)}
+    seconds = {int(ttl) for ttl in re.findall(r"^\s*ttl=(\d+)$", options.read_text(), re.MULTILINE)}
 
-    (told,) = (
-        one
-        for one in list_remaining_data(TopicNames(), {}, "plain")
-        if one.where == "the index's volume"
+    (volume,) = (
+        remaining
+        for remaining in list_remaining_data(TopicNames(), {}, "plain")
+        if remaining.where == "the index's volume"
     )
 
-    assert seconds == {int(re.search(r"\d+", told.until)[0]) * 86400}  # type: ignore[index]
+    assert seconds == {int(re.search(r"\d+", volume.until)[0]) * 86400}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("seed_number", [*range(4), 1706702978, int(os.environ["TEST_SEED"])])
@@ -108,7 +108,7 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
     assert now.changes > 0
 
 
-def test_only_what_differs_is_written() -> None:
+def test_only_changed_fields_are_written() -> None:
     now = InForce()
     for raw in (
         declare(BLOCKS, width=128, window={"length_ms": 5000, "refresh": False}),
@@ -133,7 +133,7 @@ def test_only_what_differs_is_written() -> None:
 
 
 def test_an_id_is_known_until_it_is_forgotten() -> None:
-    """Documents and seeds with the id count; those behind the last take-down count again."""
+    """Documents and seeds with the id count; those after the last take-down count again."""
     known = KnownId(b"url")
     log = [
         declare(BLOCKS),
@@ -153,7 +153,7 @@ def test_an_id_is_known_until_it_is_forgotten() -> None:
     assert (known.documents, known.since) == (3, 1)
 
 
-def test_a_document_that_is_asked_for_again_is_one() -> None:
+def test_a_repeated_document_counts_once() -> None:
     """A worker repeats a batch that no index answered; behind a take-down it counts again, as
     nobody can tell."""
     known = KnownId(b"url")
@@ -172,7 +172,7 @@ def test_a_document_that_is_asked_for_again_is_one() -> None:
 
 
 def test_the_log_form_of_an_id_is_shortened_or_a_keyed_digest() -> None:
-    """Digests differ by key, tell nothing of the id, and an empty id stays nobody's."""
+    """Digests differ by key and hide the id; an empty id stays empty."""
     assert id_in_log(b"a", "plain", b"k" * 16) == b"a"
     assert len(id_in_log(b"a" * 9000, "plain", b"k" * 16)) == 512
     digest = id_in_log(b"https://a.example/", "digest", b"k" * 16)
@@ -181,7 +181,7 @@ def test_the_log_form_of_an_id_is_shortened_or_a_keyed_digest() -> None:
     assert id_in_log(b"", "digest", b"k" * 16) == b""
 
 
-def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
+def test_seeding_continues_after_the_last_seeded_offset(tmp_path: Path) -> None:
     progress = SeedProgress(RECIPE)
     log = [
         declare(BLOCKS),
@@ -205,7 +205,7 @@ def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
     assert len(file_source("ä" * 500, None).topic.encode()) <= 255
 
 
-def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> None:
+def test_a_trace_lists_the_verdicts_and_releases_of_a_document() -> None:
     """By topic id, partition, offset and value; other values there, other partitions and other
     recipes are passed over."""
     wanted = Doc(1, 5, 77, b"d" * 16, 1 << 100, id=b"i", features=9, scope=4)

@@ -1,4 +1,4 @@
-"""What a rewind may write: one row per case, and the log's marks."""
+"""Offsets that a rewind may write, and the watermarks of the log."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def batch(*pairs: tuple[int, int, int], recipe: str = "r", topic_id: bytes = TOP
 
 
 def marks(*batches: Batch) -> LogWatermarks:
-    """Return what a log of these batches holds."""
+    """Return the watermarks of a log with these batches."""
     found = LogWatermarks(TOPIC_ID, TOPIC)
     found.fold(Control("declare", {"recipe": "r", "group": "g"}))
-    for one in batches:
-        found.fold(one)
+    for log_batch in batches:
+        found.fold(log_batch)
     return found
 
 
 def cluster(
     committed: dict[int, tuple[int, str | None]], low: int = 0, high: int = 100
 ) -> RewindTarget:
-    """Return a topic of three partitions with the same bounds."""
+    """Return a topic with three partitions that have the same bounds."""
     return RewindTarget(TOPIC, 3, committed, dict.fromkeys(range(3), (low, high)))
 
 
@@ -55,7 +55,7 @@ def cluster(
 def test_a_position_is_written_with_or_without_the_topic(
     texts: list[str], topic: str, found: dict[int, int]
 ) -> None:
-    """The last hyphen parts the topic, which may hold hyphens and numbers, from the partition."""
+    """The last hyphen ends the topic, which may contain hyphens and numbers."""
     assert rewind.parse(texts, topic) == found
 
 
@@ -78,7 +78,7 @@ def test_a_position_is_written_with_or_without_the_topic(
         "\x1b[2J@1",
     ],
 )
-def test_what_is_no_position_is_refused_readably(text: str) -> None:
+def test_an_invalid_position_is_refused_in_printable_text(text: str) -> None:
     """The sentence shows what was written, without anything that a terminal takes for an order, and
     the form."""
     with pytest.raises(
@@ -109,9 +109,9 @@ def test_all_wrong_positions_are_named_at_once() -> None:
     ]
 
 
-# What is committed (offset, epoch; - for none), first offset held, end, the log's mark
-# (epoch/offset), offset asked for: the new epoch, or no, and what is said of it. The log is looked
-# at where no epoch is committed.
+# Columns: committed offset and epoch (- for none), the partition's first offset and end, the log's
+# watermark (epoch/offset), the requested offset, the new epoch or no, and the expected message. The
+# log is read only if no epoch is committed.
 ANSWERS = """
 60 4   10 100 -      10  5
 60 4   10 100 -      40  5
@@ -138,10 +138,10 @@ ANSWERS = """
 
 
 @pytest.mark.parametrize("row", ANSWERS.strip().splitlines())
-def test_an_offset_is_written_under_its_epoch_or_refused(row: str) -> None:
+def test_an_offset_gets_its_epoch_or_is_refused(row: str) -> None:
     """Nothing that would lose documents, and nothing where a worker could not begin; what is in
     doubt is warned of."""
-    offset, epoch, low, high, mark, asked, new, *says = row.split(None, 7)
+    offset, epoch, low, high, mark, asked, new, *messages = row.split(None, 7)
     known = None if epoch == "-" else int(epoch)
     committed = (
         {}
@@ -152,22 +152,25 @@ def test_an_offset_is_written_under_its_epoch_or_refused(row: str) -> None:
     log = (
         None
         if known is not None
-        else marks(*(batch((1, *map(int, one.split("/")))) for one in [mark] if one != "-"))
+        else marks(
+            *(batch((1, *map(int, change.split("/")))) for change in [mark] if change != "-")
+        )
     )
 
     changes, refusals = rewind.plan({1: int(asked)}, cluster(committed, int(low), int(high)), log)
 
     if new == "no":
-        assert (changes, [one.split(" ")[0] for one in refusals]) == ([], [f"{TOPIC}-1@{asked}"])
-        assert says[0] in refusals[0]
+        assert changes == []
+        assert [refusal.split(" ")[0] for refusal in refusals] == [f"{TOPIC}-1@{asked}"]
+        assert messages[0] in refusals[0]
         return
     old = None if offset == "-" else int(offset)
     assert refusals == []
-    assert [replace(one, warning=None) for one in changes] == [
+    assert [replace(change, warning=None) for change in changes] == [
         OffsetChange(1, old, known, int(asked), int(new))
     ]
     assert changes[0].is_change == ((int(asked), int(new)) != (old, known))
-    assert says[0] in str(changes[0].warning) if says else changes[0].warning is None
+    assert messages[0] in str(changes[0].warning) if messages else changes[0].warning is None
 
 
 def test_a_partition_that_does_not_exist_is_refused_beside_the_others() -> None:
@@ -176,14 +179,14 @@ def test_a_partition_that_does_not_exist_is_refused_beside_the_others() -> None:
 
     _, refusals = rewind.plan({0: 5, 1: 70, 3: 0}, cluster(committed), None)
 
-    assert [one.split(" ", 1)[0] for one in refusals] == [f"{TOPIC}-1@70", f"{TOPIC}-3"]
+    assert [refusal.split(" ", 1)[0] for refusal in refusals] == [f"{TOPIC}-1@70", f"{TOPIC}-3"]
 
 
 @pytest.mark.parametrize(
     "metadata", ["", None, "somebody else's", "stream-dedup epoch=", "stream-dedup epoch=4 "]
 )
 def test_a_lost_epoch_comes_from_the_log(metadata: str | None) -> None:
-    """The new epoch is above the highest in the log, wherever in the log that stands."""
+    """The new epoch is above the highest epoch anywhere in the log."""
     committed = {1: (60, metadata)}
     log = marks(batch((1, 0, 50)), batch((0, 9, 3), (1, 6, 20)), batch((1, 5, 55)))
     assert rewind.needs_log([1], committed)
@@ -196,13 +199,16 @@ def test_a_lost_epoch_comes_from_the_log(metadata: str | None) -> None:
 def test_a_partition_may_be_set_alone() -> None:
     """One of those whose offsets vanished, because a worker refuses what was begun and has no
     offset; and a new one."""
-    log, held = marks(batch((0, 0, 50), (1, 3, 70))), {0: (50, epochs.to_metadata(1))}
+    log, committed = marks(batch((0, 0, 50), (1, 3, 70))), {0: (50, epochs.to_metadata(1))}
 
-    assert rewind.plan({1: 70}, cluster(held), log) == ([OffsetChange(1, None, None, 70, 4)], [])
-    assert rewind.plan({2: 0}, cluster(held), log) == ([OffsetChange(2, None, None, 0, 1)], [])
+    assert rewind.plan({1: 70}, cluster(committed), log) == (
+        [OffsetChange(1, None, None, 70, 4)],
+        [],
+    )
+    assert rewind.plan({2: 0}, cluster(committed), log) == ([OffsetChange(2, None, None, 0, 1)], [])
 
 
-def test_marks_are_those_of_the_index() -> None:
+def test_watermarks_equal_those_of_the_index() -> None:
     """Pairs compare epoch first; another topic of the name, another recipe, and what precedes the
     declaration count nothing."""
     early = LogWatermarks(TOPIC_ID)
@@ -226,7 +232,7 @@ def output(position: str) -> Message:
     return Message("unique", 1, 0, None, b"", 1, headers)
 
 
-def test_outputs_prove_the_highest_position_that_left() -> None:
+def test_outputs_prove_the_highest_emitted_position() -> None:
     """A released document names an old one; other topics, other partitions and what is no position
     prove nothing."""
     found = [output(f"{TOPIC}-1@{offset}") for offset in (17, 18, 3)]
@@ -241,12 +247,12 @@ def test_outputs_prove_the_highest_position_that_left() -> None:
     assert rewind.find_proven_end(others, TOPIC, 1) is None
 
 
-def test_lost_offsets_are_restored_behind_what_is_proven() -> None:
+def test_lost_offsets_are_restored_after_the_proven_end() -> None:
     """By the highest of three: the outputs, what was confirmed to the log, the first record held.
     What is there stays."""
     log = marks(batch((0, 2, 40)), batch((1, 0, 40)))
-    held = {2: (50, epochs.to_metadata(1))}
-    target = cluster(held, low=10)
+    committed = {2: (50, epochs.to_metadata(1))}
+    target = cluster(committed, low=10)
 
     assert rewind.find_restored_offsets(target, log, {0: 60, 1: 30, 2: 99}) == {0: 60, 1: 40}
     assert rewind.find_restored_offsets(cluster({0: (70, "")}, low=10), marks(), {}) == {
@@ -262,7 +268,7 @@ def test_lost_offsets_are_restored_behind_what_is_proven() -> None:
     assert f"{TOPIC}-0@60 skips none" in doubted.warning
 
 
-def test_outputs_of_an_earlier_topic_of_that_name_prove_nothing() -> None:
+def test_outputs_of_a_deleted_topic_prove_nothing() -> None:
     """Their positions are of other documents; the log knows topics by id."""
     log = marks(batch((0, 5, 900), topic_id=bytes(16)), batch((0, 0, 20)))
 

@@ -1,4 +1,4 @@
-"""What the cluster must be like: each setting that is not well is one sentence with its remedy."""
+"""Checks of the cluster: each wrong setting is reported in one sentence with its remedy."""
 
 from __future__ import annotations
 
@@ -60,12 +60,16 @@ def facts(**more: object) -> Facts:
     return replace(good, **more)  # type: ignore[arg-type]
 
 
-def found(what: Facts, **settings: object) -> dict[CheckState, list[CheckFinding]]:
-    findings = check_cluster(Settings(**settings), NAMES, what)  # type: ignore[arg-type]
-    return {state: [one for one in findings if one.state is state] for state in CheckState}
+def check_by_state(
+    cluster_facts: Facts, **settings: object
+) -> dict[CheckState, list[CheckFinding]]:
+    findings = check_cluster(Settings(**settings), NAMES, cluster_facts)  # type: ignore[arg-type]
+    return {
+        state: [finding for finding in findings if finding.state is state] for state in CheckState
+    }
 
 
-def test_the_declared_topics_are_well() -> None:
+def test_the_declared_topics_pass() -> None:
     """What `topics apply` makes gives one good line for each check, and nothing else; an index is
     asked about its own alone."""
     of_log = ["topics", "log", "replicas", "log sizes"]
@@ -76,8 +80,8 @@ def test_the_declared_topics_are_well() -> None:
         (facts(), [*of_log, "output sizes", "retention", "offsets", "reading"]),
         (Facts(tuple(of_index), of_index, log=(0, 0), now_ms=NOW_MS), of_log),
     ):
-        by_state = found(given)
-        assert [one.check for one in by_state[CheckState.OK]] == checks
+        by_state = check_by_state(given)
+        assert [finding.check for finding in by_state[CheckState.OK]] == checks
         assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
@@ -156,48 +160,49 @@ WRONG: dict[tuple[str, str], list[tuple[Callable[[dict[str, TopicState]], object
 
 
 @pytest.mark.parametrize(
-    ("state", "check", "change", "says"),
-    [(*outcome, *case) for outcome, of in WRONG.items() for case in of],
+    ("state", "check", "change", "expected"),
+    [(*outcome, *case) for outcome, cases in WRONG.items() for case in cases],
 )
 def test_a_wrong_topic_is_one_sentence(
-    state: str, check: str, change: Callable[[dict[str, TopicState]], object], says: str
+    state: str, check: str, change: Callable[[dict[str, TopicState]], object], expected: str
 ) -> None:
     """What endangers documents or stops the filter is refused; what only costs is a warning; each
     ends with what to do."""
     topics = as_declared()
     change(topics)
 
-    by_state = found(facts(topics=topics))
+    by_state = check_by_state(facts(topics=topics))
 
     wrong = by_state[CheckState.WARNING] + by_state[CheckState.REFUSED]
     assert wrong, "nothing was found"
-    assert {(one.state, one.check) for one in wrong if says in one.sentence} == {
-        (CheckState(state), check)
-    }
-    assert all(one.sentence.endswith((".", "topics apply")) for one in wrong)
+    assert {
+        (finding.state, finding.check) for finding in wrong if expected in finding.sentence
+    } == {(CheckState(state), check)}
+    assert all(finding.sentence.endswith((".", "topics apply")) for finding in wrong)
 
 
-def test_a_named_topic_is_for_its_owner_to_change() -> None:
+def test_a_topic_named_by_a_setting_is_left_to_its_owner() -> None:
     topics = as_declared()
     topics["clean"] = existing(1, 3, topics.pop("unique").config | {"max.message.bytes": "1"})
     given = Settings(unique="clean")
     asked = tuple(topics)
 
     wrong = [
-        one
-        for one in check_cluster(given, given.topic_names, Facts(asked, topics))
-        if one.state is CheckState.WARNING
+        finding
+        for finding in check_cluster(given, given.topic_names, Facts(asked, topics))
+        if finding.state is CheckState.WARNING
     ]
 
     assert len(wrong) == 2
     assert all(
-        "`topics apply` does not change the topic that STREAM_DEDUP_UNIQUE names" in one.sentence
-        for one in wrong
+        "`topics apply` does not change the topic that STREAM_DEDUP_UNIQUE names"
+        in finding.sentence
+        for finding in wrong
     )
 
 
 @pytest.mark.parametrize(
-    ("more", "state", "says"),
+    ("more", "state", "expected"),
     [
         ({"log": (3, 7)}, "refused", "begins at offset 3, so records of it were removed"),
         ({"committed": {0: (5, "")}}, "refused", "stream-dedup rewind documents-0@5"),
@@ -229,18 +234,20 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
         ),
     ],
 )
-def test_offsets_and_log(more: dict[str, object], state: str, says: str) -> None:
+def test_offsets_and_log(more: dict[str, object], state: str, expected: str) -> None:
     """Where the group stands, and what is left of the log."""
-    by_state = found(facts(**more))
+    by_state = check_by_state(facts(**more))
 
-    assert any(re.search(says, one.sentence) for one in by_state[CheckState(state)]), by_state
+    assert any(re.search(expected, finding.sentence) for finding in by_state[CheckState(state)]), (
+        by_state
+    )
 
 
-def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
+def test_a_first_start_has_no_findings_about_offsets() -> None:
     """An empty log and a group without offsets are how a filter begins; so is a log of seeds, under
     which nothing was begun."""
     for more in ({"log": (0, 0)}, {"log": (0, 60), "begun": frozenset[int]()}):
-        by_state = found(facts(committed={}, **more))
+        by_state = check_by_state(facts(committed={}, **more))
 
         assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
@@ -250,15 +257,15 @@ SEVERAL = "Kafka acknowledges records after more than one broker has stored them
 
 
 @pytest.mark.parametrize(
-    ("names", "alone", "told"),
+    ("names", "alone", "expected"),
     [
         (BOTH, BOTH, [f"{SEVERAL}, except in unique, duplicates, where one broker is enough."]),
         (LOG_TOO, (), [f"{SEVERAL}."]),
         (LOG_TOO, ("unique",), [f"{SEVERAL}, except in unique, where one broker is enough."]),
     ],
 )
-def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
-    names: tuple[str, ...], alone: tuple[str, ...], told: list[str]
+def test_missing_topics_are_left_out_of_the_replica_report(
+    names: tuple[str, ...], alone: tuple[str, ...], expected: list[str]
 ) -> None:
     """Without a topic nothing is on any broker; one replica is on one, and so is what one replica
     alone acknowledges."""
@@ -268,16 +275,18 @@ def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
             topics[name].partitions, 1, {**topics[name].config, "min.insync.replicas": "1"}
         )
 
-    by_state = found(Facts(requested_topics=ASKED, topics=topics, now_ms=NOW_MS))
+    by_state = check_by_state(Facts(requested_topics=ASKED, topics=topics, now_ms=NOW_MS))
 
-    assert [one.sentence for one in by_state[CheckState.OK] if one.check == "replicas"] == told
+    assert [
+        finding.sentence for finding in by_state[CheckState.OK] if finding.check == "replicas"
+    ] == expected
 
 
 def test_all_refusals_are_raised_at_once() -> None:
     """A role's last line names everything that must change; warnings alone raise nothing."""
     topics = as_declared()
     config("fingerprints", retention_ms="1", max_message_bytes="9")(topics)
-    by_state = found(facts(topics=topics))
+    by_state = check_by_state(facts(topics=topics))
 
     with pytest.raises(ConfigurationError) as caught:
         raise_refusals(by_state[CheckState.WARNING] + by_state[CheckState.REFUSED])
@@ -305,14 +314,14 @@ def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
     assert 0.9 * ANSWER_BYTES_MAX < len(raw) < ANSWER_BYTES_MAX + FRAMING_BYTES
 
 
-# -- what waits for a role that is not there is a warning that names the command to start it
+# -- records that wait for a missing role are a warning with the command that starts it
 
 
 OLD_MS = 60_000
 
 
 @pytest.mark.parametrize(
-    ("facts", "commands"),
+    ("role_facts", "commands"),
     [
         (RoleFacts(2, 3, {7: OLD_MS}, frozenset({7})), []),
         (RoleFacts(0, 0), []),  # before the first start
@@ -320,24 +329,26 @@ OLD_MS = 60_000
         (
             RoleFacts(1, 9, {4: OLD_MS, 8: OLD_MS}, frozenset({8, 9}), 8),
             [],
-        ),  # below, answers were not read
+        ),  # answers for offsets below 8 were not read
         (
             RoleFacts(1, 0, {4: OLD_MS}),
             [],
-        ),  # nobody waits: its answer went with its topic, or after a day
+        ),  # no record waits: the answer was deleted with its topic or after a day
         (RoleFacts(0, 5), ["run worker"]),
         (RoleFacts(1, 5, {7: OLD_MS, 8: OLD_MS}, frozenset({7})), ["run index"]),
         (RoleFacts(1, 5, {8: OLD_MS}), ["run index"]),
         (RoleFacts(0, 5, {8: OLD_MS}), ["run worker", "run index"]),
     ],
 )
-def test_a_role_that_is_missing_is_named(facts: RoleFacts, commands: list[str]) -> None:
-    found = list(check_roles(Settings(), NAMES, facts))
+def test_a_role_that_is_missing_is_named(role_facts: RoleFacts, commands: list[str]) -> None:
+    findings = list(check_roles(Settings(), NAMES, role_facts))
 
-    assert [one.state for one in found] == ([CheckState.WARNING] * len(commands) or [CheckState.OK])
+    assert [finding.state for finding in findings] == (
+        [CheckState.WARNING] * len(commands) or [CheckState.OK]
+    )
     assert [
-        f"stream-dedup {command}" in one.sentence
-        for one, command in zip(found, commands, strict=False)
+        f"stream-dedup {command}" in finding.sentence
+        for finding, command in zip(findings, commands, strict=False)
     ] == [True] * len(commands)
 
 
@@ -345,37 +356,37 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
     """Its members read another topic; those that read this one are its own."""
     settings, names = Settings(group="one", topic_prefix="crawl"), TopicNames("crawl")
 
-    found = [
+    check_by_state = [
         list(check_roles(settings, names, RoleFacts(1, 0, reads=frozenset(reads))))
         for reads in (["crawl.documents"], ["crawl.documents", "news.documents"])
     ]
 
-    assert [[one.state for one in each] for each in found] == [
+    assert [[one.state for one in each] for each in check_by_state] == [
         [CheckState.OK],
         [CheckState.REFUSED],
     ]
-    assert "read news.documents, so another filter uses this group" in found[1][0].sentence
+    assert "read news.documents, so another filter uses this group" in check_by_state[1][0].sentence
 
 
-def test_the_oldest_question_without_an_answer_is_named() -> None:
+def test_the_oldest_unanswered_request_is_named() -> None:
     """Also where a later one has its own: the topic of answers was deleted in between, or lost its
     end."""
-    facts = RoleFacts(1, 8108, {40: 90_000, 41: 80_000, 42: 20_000}, frozenset({42}))
+    role_facts = RoleFacts(1, 8108, {40: 90_000, 41: 80_000, 42: 20_000}, frozenset({42}))
 
-    (found,) = check_roles(Settings(), NAMES, facts)
+    (finding,) = check_roles(Settings(), NAMES, role_facts)
 
-    assert found.state is CheckState.WARNING
+    assert finding.state is CheckState.WARNING
     assert (
         "Log offset 40 of fingerprints has not been answered for 90 s (the last answer is for offset "
-        "42)" in found.sentence
+        "42)" in finding.sentence
     )
 
 
-def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committed_requests_count_as_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are kept for a day. The question that is open is named, not an older one, nor one
     from before a rewind."""
 
-    def asked(first: int, epoch: int) -> bytes:
+    def request(first: int, epoch: int) -> bytes:
         source = records.Source("documents", bytes(16), 3, epoch, 0)
         of_one = make_batch(10)
         return records.encode_batch(
@@ -387,11 +398,13 @@ def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch)
             )
         )
 
-    log = [asked(90, 0), asked(0, 1), asked(10, 1), asked(20, 1), b"damaged"]
+    log = [request(90, 0), request(0, 1), request(10, 1), request(20, 1), b"damaged"]
 
     def read(_: Settings, topic: str, part: int, first: int) -> Iterator[Message]:
         if topic == "fingerprints":
-            yield from (Message(topic, part, at, None, raw, 1, []) for at, raw in enumerate(log))
+            yield from (
+                Message(topic, part, offset, None, raw, 1, []) for offset, raw in enumerate(log)
+            )
 
     monkeypatch.setattr(roles, "read_partition", read)
     admin = MagicMock()
@@ -405,7 +418,9 @@ def test_what_was_committed_past_had_its_answer(monkeypatch: pytest.MonkeyPatch)
         ("other", 3): (999, None),
     }
 
-    facts = read_roles(admin, Settings(), 30)
+    role_facts = read_roles(admin, Settings(), 30)
 
-    assert list(facts.request_ages_ms) == [3]
-    assert "Log offset 3 of fingerprints" in next(check_roles(Settings(), NAMES, facts)).sentence
+    assert list(role_facts.request_ages_ms) == [3]
+    assert (
+        "Log offset 3 of fingerprints" in next(check_roles(Settings(), NAMES, role_facts)).sentence
+    )

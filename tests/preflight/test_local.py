@@ -27,9 +27,9 @@ from stream_dedup.settings.settings import Settings
 from tests.preflight.test_cluster import existing
 
 
-def of(findings: Sequence[CheckFinding], check: str) -> CheckFinding:
-    (one,) = (one for one in findings if one.check == check)
-    return one
+def get_finding(findings: Sequence[CheckFinding], check: str) -> CheckFinding:
+    (finding,) = (finding for finding in findings if finding.check == check)
+    return finding
 
 
 PLAIN = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
@@ -58,7 +58,7 @@ class TestClients:
         assert "STREAM_DEDUP_KAFKA_SOCKET_KEEPALIVE_ENABLE is 'perhaps'" in text
         assert "s3cret" not in text
 
-    def test_what_shows_only_together_is_said_too(self) -> None:
+    def test_missing_properties_are_reported(self) -> None:
         """Properties that are well one by one, and cannot be together, are refused before a role
         begins."""
         settings = Settings(
@@ -67,12 +67,12 @@ class TestClients:
 
         findings = check_clients(settings, TopicNames(), None)
 
-        refusals = [one for one in findings if one.check == "properties"]
-        assert {one.state for one in refusals} == {CheckState.REFUSED}
-        assert all("sasl.username" in one.sentence for one in refusals)
+        refusals = [finding for finding in findings if finding.check == "properties"]
+        assert {finding.state for finding in refusals} == {CheckState.REFUSED}
+        assert all("sasl.username" in finding.sentence for finding in refusals)
 
     @pytest.mark.parametrize(
-        ("properties", "state", "says"),
+        ("properties", "state", "expected"),
         [
             ({}, "ok", "accept all records"),
             ({"message.max.bytes": "100000"}, "refused", "could not be written"),
@@ -84,23 +84,25 @@ class TestClients:
             ),
         ],
     )
-    def test_sizes_along_the_way(self, properties: dict[str, str], state: str, says: str) -> None:
+    def test_record_sizes_of_clients(
+        self, properties: dict[str, str], state: str, expected: str
+    ) -> None:
         """Whatever a topic takes, the clients must be able to write and read."""
         topics = {
             name: existing(1, 1, {"max.message.bytes": "1048588"})
             for name in ("documents", "unique")
         }
 
-        found = [
+        finding = [
             one
             for one in check_clients(Settings(kafka=properties), TopicNames(), topics)
             if one.check == "client sizes"
         ]
 
-        assert [(one.state.value, says in one.sentence) for one in found] == [(state, True)]
+        assert [(one.state.value, expected in one.sentence) for one in finding] == [(state, True)]
 
     @pytest.mark.parametrize(
-        ("brokers", "properties", "state", "says"),
+        ("brokers", "properties", "state", "expected"),
         [
             ("127.0.0.1:1,[::1]:2,localhost:3", {}, "ok", "do not leave this machine"),
             ("kafka:9092", {}, "warning", "unencrypted."),
@@ -122,15 +124,15 @@ class TestClients:
         ],
     )
     def test_encryption(
-        self, brokers: str, properties: dict[str, str], state: str, says: str
+        self, brokers: str, properties: dict[str, str], state: str, expected: str
     ) -> None:
-        """In the clear only on this machine; verified unless told otherwise."""
+        """Clear text passes only on this machine; unverified certificates are a warning."""
         findings = check_clients(
             Settings(kafka_bootstrap_servers=brokers, kafka=properties), TopicNames(), None
         )
 
-        assert of(findings, "encryption").state.value == state
-        assert says in of(findings, "encryption").sentence
+        assert get_finding(findings, "encryption").state.value == state
+        assert expected in get_finding(findings, "encryption").sentence
 
 
 class TestMachine:
@@ -138,9 +140,12 @@ class TestMachine:
         """A limit under which RocksDB would fail one day is a warning now."""
         monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
 
-        assert of(check_machine(Settings(), "worker"), "open files").state is CheckState.WARNING
+        assert (
+            get_finding(check_machine(Settings(), "worker"), "open files").state
+            is CheckState.WARNING
+        )
 
-    def test_a_full_disk_and_a_folder_that_cannot_be(
+    def test_a_full_disk_and_an_impossible_folder(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Little room is a warning, because nothing is lost by it; a folder that cannot be written
@@ -150,74 +155,83 @@ class TestMachine:
 
         findings = check_machine(Settings(state_dir=tmp_path / "file"), None)
 
-        assert of(findings, "disk").state is CheckState.WARNING
+        assert get_finding(findings, "disk").state is CheckState.WARNING
         assert (
-            of(findings, "index folder").state
-            is of(findings, "state folder").state
+            get_finding(findings, "index folder").state
+            is get_finding(findings, "state folder").state
             is CheckState.REFUSED
         )
-        assert "STREAM_DEDUP_STATE_DIR" in of(findings, "index folder").sentence
+        assert "STREAM_DEDUP_STATE_DIR" in get_finding(findings, "index folder").sentence
 
     def test_the_folder_of_a_search(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Can it be written, and is there room beside what it holds; without its extra that is not
         asked, and why is said."""
         settings = Settings(state_dir=tmp_path)
         findings = check_machine(settings, None)
-        assert of(findings, "search folder").state is CheckState.OK
-        assert "search disk" not in {one.check for one in findings}, "nobody has begun one here"
+        assert get_finding(findings, "search folder").state is CheckState.OK
+        assert "search disk" not in {finding.check for finding in findings}, (
+            "nobody has begun one here"
+        )
 
         settings.search_dir.mkdir()
-        assert of(check_machine(settings, None), "search disk").state is CheckState.OK
+        assert get_finding(check_machine(settings, None), "search disk").state is CheckState.OK
         monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 1 << 62)
-        assert "merges segments" in of(check_machine(settings, None), "search disk").sentence
-        assert not {one.check for one in check_machine(settings, "index")} & {
+        assert (
+            "merges segments" in get_finding(check_machine(settings, None), "search disk").sentence
+        )
+        assert not {finding.check for finding in check_machine(settings, "index")} & {
             "search folder",
             "search disk",
         }
 
         monkeypatch.setitem(sys.modules, "tantivy", None)
-        search_folder = of(check_machine(settings, None), "search folder")
+        search_folder = get_finding(check_machine(settings, None), "search folder")
         assert search_folder.state is CheckState.NOT_CHECKED
         assert install_command("search") in search_folder.sentence
 
     @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
-    def test_a_folder_that_no_system_would_make(self, place: str) -> None:
-        """Whatever is named as a folder, the checks end with findings and not with an exception."""
+    def test_an_invalid_folder_is_reported(self, place: str) -> None:
+        """The checks return findings for any folder name and raise no exception."""
         settings = Settings(state_dir=Path(place))
 
-        assert {one.check for one in check_machine(settings, None)} >= {
+        assert {finding.check for finding in check_machine(settings, None)} >= {
             "index folder",
             "state folder",
             "disk",
         }
         assert (
-            of(volume.check_volume(settings, None, lambda: None), "volume").state
+            get_finding(volume.check_volume(settings, None, lambda: None), "volume").state
             is CheckState.NOT_CHECKED
         )
 
-    def test_probes_that_nobody_can_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """On the loopback address in a pod; not on a laptop, and not on all addresses."""
-        at_home = of(check_machine(Settings(), "index"), "probes").state
+    def test_unreachable_probes_are_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A loopback address is a warning in a pod, but not on a laptop."""
+        at_home = get_finding(check_machine(Settings(), "index"), "probes").state
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
         assert at_home is CheckState.OK
-        assert of(check_machine(Settings(), "index"), "probes").state is CheckState.WARNING
-        assert of(check_machine(Settings(http_host="::"), "index"), "probes").state is CheckState.OK
+        assert get_finding(check_machine(Settings(), "index"), "probes").state is CheckState.WARNING
+        assert (
+            get_finding(check_machine(Settings(http_host="::"), "index"), "probes").state
+            is CheckState.OK
+        )
 
 
 class TestRecipe:
-    def test_the_public_key_is_a_warning_and_one_that_cannot_be_read_a_refusal(
+    def test_the_public_key_is_a_warning_and_an_unreadable_key_a_refusal(
         self, tmp_path: Path
     ) -> None:
         """With a key of one's own there is nothing to say; without a recipe nothing else is said of
         it."""
         (tmp_path / "key").write_text("short")
-        assert [one.state for one in check_key(Recipe())] == [CheckState.WARNING]
-        assert [one.state for one in check_key(Recipe(key=bytes(range(32))))] == [CheckState.OK]
+        assert [finding.state for finding in check_key(Recipe())] == [CheckState.WARNING]
+        assert [finding.state for finding in check_key(Recipe(key=bytes(range(32))))] == [
+            CheckState.OK
+        ]
 
         recipe, findings = check_recipe(Settings(key_file=tmp_path / "key"))
 
-        assert (recipe, [one.state for one in findings]) == (None, [CheckState.REFUSED])
+        assert (recipe, [finding.state for finding in findings]) == (None, [CheckState.REFUSED])
 
     def test_the_declaration_must_be_this_worker_s(self) -> None:
         """Another recipe or group is refused, another plan is a warning, and a log of somebody else
@@ -226,7 +240,10 @@ class TestRecipe:
         good = {"recipe": recipe.id, "group": "stream-dedup", "plan": PLANS["bands"].to_fields()}
 
         def states(**changed: object) -> list[CheckState]:
-            return [one.state for one in check_declaration(settings, recipe, {**good, **changed})]
+            return [
+                finding.state
+                for finding in check_declaration(settings, recipe, {**good, **changed})
+            ]
 
         assert states() == [CheckState.OK]
         assert states(recipe="words:x", group="other") == [CheckState.REFUSED, CheckState.REFUSED]
@@ -237,12 +254,12 @@ class TestRecipe:
         assert states(log_ids="digest") == [CheckState.REFUSED]
         stricter = Settings(plan="bands", similarity="0.8")
         bands = {**good, "plan": PLANS["bands"].to_fields()}
-        assert [one.state for one in check_declaration(stricter, recipe, bands)] == [
+        assert [finding.state for finding in check_declaration(stricter, recipe, bands)] == [
             CheckState.WARNING
         ]
 
 
-def test_a_volume_is_read_beside_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_volume_is_compared_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log and offset must fit, its representatives the memory; none is not called well, and a
     damaged one is refused."""
     index = LogIndex(RocksStore(tmp_path / "v" / "index"))
@@ -252,7 +269,8 @@ def test_a_volume_is_read_beside_its_log(tmp_path: Path, monkeypatch: pytest.Mon
 
     def states(log: str | None, end: int | None, name: str = "v") -> list[CheckState]:
         return [
-            one.state for one in check_volume(Settings(state_dir=tmp_path / name), log, lambda: end)
+            finding.state
+            for finding in check_volume(Settings(state_dir=tmp_path / name), log, lambda: end)
         ]
 
     assert states("cluster/topic", 0) == states(None, None) == [CheckState.OK, CheckState.OK]

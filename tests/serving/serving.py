@@ -1,4 +1,4 @@
-"""What a role serves, on a port of its own, for as long as a test asks."""
+"""An HTTP server on a free port and a clock that stands still, for tests."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def serving(
     routes: Sequence[BaseRoute] = (),
     health: Health | None = None,
     registry: CollectorRegistry | None = None,
-    **named: Any,
+    **options: Any,
 ) -> Iterator[HttpServer]:
-    """Give the server, which is ready; it ends with the block, however that ends."""
+    """Yield a started server and stop it when the block ends."""
     server = HttpServer(
-        "127.0.0.1", 0, health or Health(), registry or CollectorRegistry(), routes, **named
+        "127.0.0.1", 0, health or Health(), registry or CollectorRegistry(), routes, **options
     )
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""A question to whichever of some addresses has a role."""
+"""Requests to the first of several addresses where a role answers."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ Serve = Callable[[int, bytes], str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Serve an answer at `/v1/own`, and return at which address."""
+    """Return a function that serves a response at `/v1/own` and returns its address."""
     with ExitStack() as opened:
 
-        def served(status: int, body: bytes) -> str:
-            async def own(_: Request) -> Response:
+        def serve_response(status: int, body: bytes) -> str:
+            async def answer(_: Request) -> Response:
                 return Response(body, status, None, PROBLEM_TYPE)
 
-            return f"http://127.0.0.1:{opened.enter_context(serving([Route('/v1/own', own)])).port}"
+            return (
+                f"http://127.0.0.1:{opened.enter_context(serving([Route('/v1/own', answer)])).port}"
+            )
 
-        yield served
+        yield serve_response
 
 
-def asked(*bases: str, path: str = "/v1/own") -> tuple[str, object]:
+def ask(*bases: str, path: str = "/v1/own") -> tuple[str, object]:
     return ask_role("index", bases, path, "Start one.")
 
 
-def test_who_has_not_the_path_is_passed_over(serve: Serve) -> None:
+def test_a_server_without_the_path_is_skipped(serve: Serve) -> None:
     other = serve(404, problem_bytes(404, "elsewhere", paths=["/livez"]))
     stranger = serve(404, b'{"error": "none"}')
     page, right = serve(200, b"<html>"), serve(200, b'{"found": 1}')
 
-    found = asked(NOBODY, other, stranger, page, right, serve(200, b'{"found": 2}'))
+    found = ask(NOBODY, other, stranger, page, right, serve(200, b'{"found": 2}'))
     assert found == (right, {"found": 1})
 
 
-def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
+def test_a_missing_role_is_reported_with_the_addresses(serve: Serve) -> None:
     other = serve(200, b"{}")
 
     with pytest.raises(InputError) as raised:
-        asked(NOBODY, other, path="/v1/similar")
+        ask(NOBODY, other, path="/v1/similar")
 
     assert str(raised.value) == (
         f"No index answers at {NOBODY} (Connection refused) or {other} (another role answers "
@@ -61,7 +63,7 @@ def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
     with pytest.raises(
         InputError, match=r"^'ftp://x' is not the URL of an index; write it as http://HOST:PORT\.$"
     ):
-        asked("ftp://x")
+        ask("ftp://x")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_nobody_is_told_with_who_was_asked_and_what_to_do(serve: Serve) -> None:
         (503, StreamDedupError),
     ],
 )
-def test_a_refusal_ends_the_walk_with_its_sentence(
+def test_a_refusal_ends_the_search_for_a_role(
     serve: Serve, status: int, error: type[Exception]
 ) -> None:
     """A refusal as a problem is the role's own, whatever its status; who set it up otherwise must
@@ -83,13 +85,13 @@ def test_a_refusal_ends_the_walk_with_its_sentence(
     refusing = serve(status, problem_bytes(status, "It is so."))
 
     with pytest.raises(StreamDedupError) as raised:
-        asked(refusing, serve(200, b'{"found": 1}'))
+        ask(refusing, serve(200, b'{"found": 1}'))
 
     expected = (error, f"The index at {refusing} answers: It is so.")
     assert (type(raised.value), str(raised.value)) == expected
 
 
-def test_a_problem_is_that_of_the_rfc_whatever_it_says() -> None:
+def test_a_problem_follows_the_rfc() -> None:
     """The title is the status's own phrase; half of a surrogate pair, which has no UTF-8, is sent
     as any other text."""
     expected = {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "No."}

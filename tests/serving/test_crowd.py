@@ -39,7 +39,7 @@ from tests.waiting import wait_until
 CROWD = 1100
 FILES_MAX = 400
 WAIT_SECONDS = 30.0
-ROUTE_THREADS = 40  # in which starlette answers routes that are no coroutines
+ROUTE_THREADS = 40  # starlette runs routes that are no coroutines in these threads
 
 ROLE = """
 import resource, sys
@@ -64,14 +64,14 @@ def connect(port: int) -> socket.socket:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Return whether the other side has closed a connection that brings nothing else."""
+    """Return whether the other side has closed the connection without sending data."""
     try:
         return connection.recv(65536) == b""
     except ConnectionError:
         return True
 
 
-def trickles_no_more(slow: socket.socket) -> bool:
+def is_cut_off(slow: socket.socket) -> bool:
     """Send one more byte; return whether the other side has closed the connection."""
     slow.settimeout(0.02)
     try:
@@ -89,24 +89,25 @@ def get(path: str) -> bytes:
 
 @contextmanager
 def greedy(server: HttpServer, requests: int) -> Iterator[socket.socket]:
-    """Ask for much some times, with little room for it, and take nothing of what comes."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.connect(("127.0.0.1", server.port))
-        one.sendall(requests * get("/v1/much"))
-        assert one.recv(1, socket.MSG_PEEK)
-        yield one
+    """Send several requests for a large response and read none of it."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(requests * get("/v1/much"))
+        assert client.recv(1, socket.MSG_PEEK)
+        yield client
 
 
 @contextmanager
-def together(
+def run_together(
     count: int, go_on: threading.Event, question: Callable[[int], object]
 ) -> Iterator[list[object]]:
     """Have so many ask at a time; at the block's end they may go on, and their answers are in the
     list."""
     answers: list[object] = []
     threads = [
-        threading.Thread(target=lambda at=at: answers.append(question(at))) for at in range(count)
+        threading.Thread(target=lambda number=number: answers.append(question(number)))
+        for number in range(count)
     ]
     for thread in threads:
         thread.start()
@@ -122,9 +123,7 @@ def together(
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n"], ids=["idle", "half a request"]
 )
-def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(
-    tmp_path: Path, sent: bytes
-) -> None:
+def test_idle_connections_block_neither_probes_nor_files(tmp_path: Path, sent: bytes) -> None:
     """1,100 connections that ask nothing, against a process that may open 400 files: probes, files
     and log are unharmed."""
     errors = tmp_path / "errors"
@@ -147,10 +146,10 @@ def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(
                 if number % 100 == 99:
                     assert ask(server, "/livez")[0] == 200
             assert [ask(server, path)[0] for path in ("/readyz", "/metrics")] == [503, 200]
-            told, _ = role.communicate(timeout=WAIT_SECONDS)
+            output, _ = role.communicate(timeout=WAIT_SECONDS)
         finally:
             role.kill()
-    assert told == "ended well\n"
+    assert output == "ended well\n"
     assert errors.stat().st_size < 2000, errors.read_text()[:5000]
 
 
@@ -161,22 +160,22 @@ def big() -> bytes:
 
 @pytest.fixture
 def server(big: bytes) -> Iterator[HttpServer]:
-    async def own(_: Request) -> Response:
+    async def answer_own(_: Request) -> Response:
         return JSONResponse({"own": 1})
 
-    async def much(_: Request) -> Response:
+    async def answer_much(_: Request) -> Response:
         return Response(big)
 
-    async def told(request: Request) -> Response:
+    async def answer_size(request: Request) -> Response:
         return JSONResponse({"bytes": len(await request.body())})
 
     routes = [
-        Route("/v1/own", own),
-        Route("/v1/much", much),
-        Route("/v1/told", told, methods=["POST"]),
+        Route("/v1/own", answer_own),
+        Route("/v1/much", answer_much),
+        Route("/v1/told", answer_size, methods=["POST"]),
     ]
-    with serving(routes) as one:
-        yield one
+    with serving(routes) as http_server:
+        yield http_server
 
 
 @pytest.mark.parametrize(
@@ -184,24 +183,24 @@ def server(big: bytes) -> Iterator[HttpServer]:
     [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"],
     ids=["first request", "second request"],
 )
-def test_a_head_that_trickles_in_is_not_awaited_for_ever(
+def test_a_slow_request_head_times_out(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
-    """A byte now and then keeps no connection open, not even one that asked properly before."""
+    """Single bytes do not keep a connection open, even after a valid request."""
     monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.3)
     with connect(server.port) as slow:
         if first:
             slow.sendall(first)
             assert slow.recv(65536).startswith(b"HTTP/1.1 200")
         slow.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-        wait_until(lambda: trickles_no_more(slow), "the connection is still open")
+        wait_until(lambda: is_cut_off(slow), "the connection is still open")
     assert ask(server, "/livez")[0] == 200
 
 
 HEAD_WITHOUT_BODY = b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nq"
 
 
-def test_clients_that_never_send_their_bodies_take_no_place(
+def test_clients_without_bodies_do_not_block_others(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as places: while all of them stay, what others ask is answered; a probe too, of the
@@ -216,38 +215,38 @@ def test_clients_that_never_send_their_bodies_take_no_place(
         assert server.connections >= admission.REQUESTS_MAX, "none of them was cut"
 
 
-def test_a_body_that_does_not_come_is_not_awaited_for_ever(
+def test_a_missing_request_body_times_out(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client is cut off, also where it sends a byte now and then, or asked properly before."""
+    """The client is cut off, even if it sends single bytes or sent a valid request before."""
     monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.3)
     with connect(server.port) as silent, connect(server.port) as slow:
         slow.sendall(get("/v1/own"))
         assert slow.recv(65536).startswith(b"HTTP/1.1 200")
         silent.sendall(HEAD_WITHOUT_BODY)
         slow.sendall(HEAD_WITHOUT_BODY)
-        wait_until(lambda: trickles_no_more(slow), "the slow one is still served")
+        wait_until(lambda: is_cut_off(slow), "the slow one is still served")
         wait_until(lambda: is_closed(silent), "the silent one is still served")
     wait_until(lambda: server.connections == 0, "a connection is left")
 
 
-def test_a_body_larger_than_any_question_is_not_kept(server: HttpServer) -> None:
+def test_an_oversized_body_is_refused(server: HttpServer) -> None:
     """It is refused with a sentence, and the connection goes on behind it."""
-    with connect(server.port) as much:
+    with connect(server.port) as client:
         size = admission.BODY_BYTES_MAX + 1
-        much.sendall(
+        client.sendall(
             b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
             + bytes(size)
         )
-        answer = http.client.HTTPResponse(much)
+        answer = http.client.HTTPResponse(client)
         answer.begin()
         assert (answer.status, "bytes" in json.loads(answer.read())["detail"]) == (413, True)
-        much.sendall(get("/v1/own"))
-        assert much.recv(65536).startswith(b"HTTP/1.1 200")
+        client.sendall(get("/v1/own"))
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(server: HttpServer) -> None:
-    """As curl does with a larger body: `Expect: 100-continue`."""
+def test_expect_100_continue_is_answered(server: HttpServer) -> None:
+    """curl sends `Expect: 100-continue` before a larger body."""
     with connect(server.port) as polite:
         polite.sendall(
             b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
@@ -260,7 +259,7 @@ def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(server: HttpSer
 
 
 @pytest.mark.parametrize("requests", [1, 2])
-def test_answers_that_nobody_takes_hold_no_place_and_are_dropped(
+def test_unread_responses_do_not_block_and_are_dropped(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch, big: bytes, requests: int
 ) -> None:
     """The second of two requests waits for the client, not for ever; who reads nothing is cut off,
@@ -271,16 +270,16 @@ def test_answers_that_nobody_takes_hold_no_place_and_are_dropped(
         wait_until(lambda: server._pace.waiting == 0, "the second holds a place")
 
     monkeypatch.setattr(admission, "PATIENCE_SECONDS", 0.3)
-    with greedy(server, requests) as one:
+    with greedy(server, requests) as client:
         wait_until(lambda: server.connections == 0, "the connection is still open")
-        wait_until(lambda: is_closed(one), "no end")
+        wait_until(lambda: is_closed(client), "no end")
     assert ask(server, "/v1/much")[1] == big
 
 
-def test_what_is_not_http_is_not_worth_a_log_line_each(
+def test_invalid_http_is_not_logged_each_time(
     server: HttpServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever sends rubbish would else fill the disk with our words."""
+    """Otherwise a client could fill the disk with log lines."""
     with caplog.at_level(logging.INFO):
         for _ in range(20):
             with connect(server.port) as rude:
@@ -290,11 +289,11 @@ def test_what_is_not_http_is_not_worth_a_log_line_each(
     assert len(caplog.records) <= 1, caplog.text
 
 
-def test_what_is_no_probe_is_paced(server: HttpServer) -> None:
+def test_requests_other_than_probes_are_paced(server: HttpServer) -> None:
     """Many clients that ask without a pause get so many answers a second, all of them; probes are
     not held up."""
     begun = time.monotonic()
-    with together(
+    with run_together(
         10, threading.Event(), lambda _: [ask(server, "/v1/own")[0] for _ in range(5)]
     ) as answers:
         pass
@@ -303,7 +302,7 @@ def test_what_is_no_probe_is_paced(server: HttpServer) -> None:
     assert time.monotonic() - begun >= 49 * admission.PACE_SECONDS
 
 
-def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
+def test_excess_requests_are_refused_and_probes_are_not() -> None:
     """While as many as may be wait for a slow route, the next is told to come again, and a probe is
     answered."""
     inside, go_on = threading.Semaphore(0), threading.Event()
@@ -315,10 +314,12 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
 
     with (
         serving([Route("/v1/slow", slow)]) as server,
-        together(admission.REQUESTS_MAX, go_on, lambda _: ask(server, "/v1/slow")[0]) as statuses,
+        run_together(
+            admission.REQUESTS_MAX, go_on, lambda _: ask(server, "/v1/slow")[0]
+        ) as statuses,
     ):
         wait_until(lambda: server._pace.waiting == admission.REQUESTS_MAX, "not all of them came")
-        for _ in range(ROUTE_THREADS):  # no more of them are begun at a time
+        for _ in range(ROUTE_THREADS):  # no more of them run at the same time
             assert inside.acquire(timeout=WAIT_SECONDS)
         status, body, headers = ask(server, "/v1/slow")
         found = (status, headers["Retry-After"], headers["Content-Type"])
@@ -328,8 +329,8 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
     assert statuses == [200] * admission.REQUESTS_MAX
 
 
-def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
-    """A scrape that is under way serves everybody who asks meanwhile."""
+def test_concurrent_scrapes_share_one_collection() -> None:
+    """A scrape that is running answers all requests that arrive meanwhile."""
     entered, go_on, made = threading.Event(), threading.Event(), []
 
     class Slow(Collector):
@@ -345,7 +346,7 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
     entered.clear()
     with (
         serving(registry=registry) as server,
-        together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses,
+        run_together(20, go_on, lambda _: ask(server, "/metrics")[0]) as statuses,
     ):
         assert entered.wait(WAIT_SECONDS)
         wait_until(lambda: server.connections >= 20, "not all of them came")
@@ -356,10 +357,10 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
     assert made != ["http"]
 
 
-def test_stats_are_made_once_for_all_who_ask_at_a_time(
+def test_concurrent_stats_requests_share_one_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """40 clients ask at a time: one pass over the buckets, and no probe waits."""
+    """40 clients ask at the same time: one pass over the buckets, and no probe waits."""
     index = LogIndex(RocksStore(tmp_path / "volume"))
     index.bind("cluster/0123")
     index.apply(
@@ -385,7 +386,7 @@ def test_stats_are_made_once_for_all_who_ask_at_a_time(
         status, found = ask_json(server, "/v1/stats")
         return status, found["entries"]["live"]
 
-    with serving(api.routes()) as server, together(40, go_on, entries) as answers:
+    with serving(api.routes()) as server, run_together(40, go_on, entries) as answers:
         assert entered.wait(WAIT_SECONDS)
         wait_until(lambda: server._pace.waiting == 40, "not all of them came")
         assert ask(server, "/livez")[0] == 200

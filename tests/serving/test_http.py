@@ -45,15 +45,18 @@ def server(health: Health) -> Iterator[HttpServer]:
     registry = CollectorRegistry()
     Counter("turns", "How often.", registry=registry).inc(3)
 
-    async def own(_: Request) -> JSONResponse:
+    async def answer_own(_: Request) -> JSONResponse:
         return JSONResponse({"own": 1})
 
     def broken(_: Request) -> JSONResponse:
         raise RuntimeError("secret detail")
 
-    routes = [Route("/v1/own", own, methods=["GET"]), Route("/v1/broken", broken, methods=["GET"])]
-    with serving(routes, health=health, registry=registry) as one:
-        yield one
+    routes = [
+        Route("/v1/own", answer_own, methods=["GET"]),
+        Route("/v1/broken", broken, methods=["GET"]),
+    ]
+    with serving(routes, health=health, registry=registry) as http_server:
+        yield http_server
 
 
 def ask(
@@ -127,7 +130,7 @@ def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> N
         assert set(headers["Allow"].split(", ")) == {"GET", "HEAD"}
 
 
-def test_unknown_paths_and_own_routes(server: HttpServer) -> None:
+def test_unknown_paths_and_added_routes(server: HttpServer) -> None:
     """A role's own routes are served beside ours, and an unknown path says what there is."""
     assert ask_json(server, "/v1/own") == (200, {"own": 1})
     status, raw, headers = ask(server, "/nothing")
@@ -138,7 +141,7 @@ def test_unknown_paths_and_own_routes(server: HttpServer) -> None:
     assert body["detail"].startswith("This path does not exist")
 
 
-def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> None:
+def test_a_failing_route_hides_its_error_and_keeps_the_server(server: HttpServer) -> None:
     """An error in a route is 500 without its detail, and the server goes on."""
     status, body, headers = ask(server, "/v1/broken")
 
@@ -148,7 +151,7 @@ def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> 
     assert ask_json(server, "/livez")[0] == 200
 
 
-def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Health) -> None:
+def test_the_port_is_free_after_stop_and_a_used_port_is_reported(health: Health) -> None:
     """A taken port ends the role at start with exit code 78 and the setting to change; stop gives
     the port back."""
     with serving(health=health) as first:
@@ -166,7 +169,7 @@ def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Healt
     third.stop()
 
 
-NAMED = "pages.example,*.inside.example"
+ALLOWED_HOSTS = "pages.example,*.inside.example"
 
 
 OUR_HOST = os.uname().nodename
@@ -178,36 +181,36 @@ FOREIGN += ("evil-inside.example", "localhost@evil.example", "evil.example/local
 
 
 @pytest.mark.parametrize(
-    ("host", "is_ours"), [*((one, True) for one in OURS), *((one, False) for one in FOREIGN)]
+    ("host", "is_ours"), [*((name, True) for name in OURS), *((name, False) for name in FOREIGN)]
 )
-def test_only_under_names_of_ours_is_anything_told(
-    health: Health, host: str, is_ours: bool
-) -> None:
+def test_only_allowed_host_names_are_answered(health: Health, host: str, is_ours: bool) -> None:
     """A site whose name leads to this port reads nothing through a browser here; probes and metrics
     have any name."""
 
-    async def own(_: Request) -> JSONResponse:
+    async def answer_own(_: Request) -> JSONResponse:
         return JSONResponse({"own": 1})
 
-    with serving([Route("/v1/own", own)], health=health, allowed_hosts=NAMED) as one:
+    with serving(
+        [Route("/v1/own", answer_own)], health=health, allowed_hosts=ALLOWED_HOSTS
+    ) as server:
         for path in ("/v1/own", "/nothing"):
-            status, body, _ = ask(one, path, headers={"Host": host})
+            status, body, _ = ask(server, path, headers={"Host": host})
             assert (status == 421) is not is_ours
             assert is_ours or "STREAM_DEDUP_HTTP_ALLOWED_HOSTS" in json.loads(body)["detail"]
         for path in ("/livez", "/readyz", "/startupz", "/metrics"):
-            assert ask(one, path, headers={"Host": host})[0] in (200, 503)
+            assert ask(server, path, headers={"Host": host})[0] in (200, 503)
 
 
-def test_any_name_is_taken_where_the_setting_says_so(health: Health) -> None:
-    with serving(health=health, allowed_hosts="*") as one:
-        assert ask(one, "/nothing", headers={"Host": "evil.example"})[0] == 404
+def test_a_star_allows_any_host_name(health: Health) -> None:
+    with serving(health=health, allowed_hosts="*") as server:
+        assert ask(server, "/nothing", headers={"Host": "evil.example"})[0] == 404
 
 
 @pytest.mark.parametrize("role", ["index", "insights", "search", "console"])
-def test_each_role_takes_the_names_of_the_setting(
+def test_each_role_uses_the_allowed_hosts_setting(
     role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it still waits for Kafka, as everywhere else."""
+    """The setting holds even while the role waits for Kafka."""
     monkeypatch.setattr(os, "nice", lambda _: 0)
     (port,) = free_ports(1)
     settings = Settings(
@@ -245,7 +248,7 @@ def statuses_at(port: int) -> list[int]:
 
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no.such.host.invalid", "x" * 300, "a..b"])
-def test_an_address_that_is_not_ours_is_a_sentence(health: Health, host: str) -> None:
+def test_an_address_of_another_machine_is_refused(health: Health, host: str) -> None:
     with pytest.raises(ConfigurationError, match="STREAM_DEDUP_HTTP_HOST"):
         HttpServer(host, 0, health, CollectorRegistry()).start()
 

@@ -40,7 +40,7 @@ def test_json_lines_from_structlog_and_the_standard_library_look_alike() -> None
     assert ours["timestamp"].endswith("Z")
 
 
-def test_levels_are_kept_for_both() -> None:
+def test_the_level_applies_to_both_kinds_of_loggers() -> None:
     """Below the level nothing is written, wherever it comes from; other libraries only warn."""
     stream = io.StringIO()
     logs.configure("warning", "json", stream=stream)
@@ -145,7 +145,7 @@ REFUSED = (
 TLS = "sasl_ssl://kafka:9093/bootstrap"
 
 
-def test_a_broker_that_is_away_is_one_sentence() -> None:
+def test_an_unreachable_broker_is_one_log_line() -> None:
     """However many clients try however often: the reason first, then where; other lines of the
     clients stay."""
     stream = io.StringIO()
@@ -170,8 +170,8 @@ def test_a_broker_that_is_away_is_one_sentence() -> None:
     assert other["event"].startswith("MAXPOLL")
 
 
-def test_at_level_error_a_broker_that_is_away_is_no_line() -> None:
-    """It is a warning, and the last line of a demo whose broker has ended."""
+def test_an_unreachable_broker_is_not_logged_at_level_error() -> None:
+    """It is a warning; a demo whose broker has ended also logs it last."""
     stream = io.StringIO()
     logs.configure("error", "json", stream=stream)
 
@@ -180,30 +180,34 @@ def test_at_level_error_a_broker_that_is_away_is_no_line() -> None:
     assert lines(stream) == []
 
 
-def test_it_is_said_again_each_minute() -> None:
+def test_an_unreachable_broker_is_logged_each_minute() -> None:
     now = [0.0]
-    told = ConnectionLineFilter(lambda: now[0])
+    line_filter = ConnectionLineFilter(lambda: now[0])
 
-    def heard(message: str) -> str:
+    def filtered_message(message: str) -> str:
         record = logging.LogRecord("stream_dedup.kafka", logging.ERROR, "", 0, message, (), None)
-        return record.getMessage() if told.filter(record) else ""
+        return record.getMessage() if line_filter.filter(record) else ""
 
-    assert heard(REFUSED).startswith("Connection refused: no connection to Kafka at 127.0.0.1:1.")
+    assert filtered_message(REFUSED).startswith(
+        "Connection refused: no connection to Kafka at 127.0.0.1:1."
+    )
     now[0] = 59.0
-    assert not heard(REFUSED)
+    assert not filtered_message(REFUSED)
     now[0] = 60.0
-    assert "at 127.0.0.1:2. Retries" in heard(REFUSED.replace("127.0.0.1:1", "127.0.0.1:2"))
+    assert "at 127.0.0.1:2. Retries" in filtered_message(
+        REFUSED.replace("127.0.0.1:1", "127.0.0.1:2")
+    )
 
 
 def test_debug_shows_every_line() -> None:
-    """Whoever looks for a fault of the network wants them all."""
+    """Debugging a network fault needs all of them."""
     stream = io.StringIO()
     logs.configure("debug", "json", stream=stream)
 
     logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
     logging.getLogger(logs.KAFKA_LOGGER).error("%s", REFUSED)
 
-    assert [one["event"] for one in lines(stream)] == [REFUSED] * 2
+    assert [line["event"] for line in lines(stream)] == [REFUSED] * 2
 
 
 CONSUMER = "[c#consumer-1] [thrd"
@@ -229,7 +233,7 @@ COORDINATOR = REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127
         (f"CONFWARN {CONSUMER}:app]: Configuration property x is a producer property", None),
     ],
 )
-def test_what_is_about_a_connection(line: str, found: tuple[str, str] | None) -> None:
+def test_connection_lines_are_recognised(line: str, found: tuple[str, str] | None) -> None:
     assert reason_of(line) == found
 
 
@@ -243,5 +247,5 @@ def test_what_is_about_a_connection(line: str, found: tuple[str, str] | None) ->
         ("OffsetCommit failed for group g due to group error (IllegalGeneration)", False),
     ],
 )
-def test_what_aiokafka_says_of_records_stays(line: str, is_dropped: bool) -> None:
+def test_lines_of_aiokafka_about_records_stay(line: str, is_dropped: bool) -> None:
     assert is_about_connection(line) is is_dropped

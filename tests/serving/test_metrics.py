@@ -1,4 +1,4 @@
-"""Every metric moves, under the contract's name, and counts what left."""
+"""Every metric has its documented name and counts what was committed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from stream_dedup.worker.prepare import Decision
 OF = Representative(Position("documents", bytes(16), 0, 1), b"id", 0)
 
 
-def leaving(
+def make_emitted(
     decided: Decision, value: bytes | None = b"12345", timestamp_ms: int | None = None
 ) -> EmittedRecord:
     message = Message("documents", 0, 7, b"k", value, timestamp_ms, [])
@@ -44,20 +44,20 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
     return registry.get_sample_value(f"stream_dedup_{name}", labels)
 
 
-def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
+def test_committed_records_are_counted_by_verdict_reason_and_stage() -> None:
     """In = out: every record of a committed transaction is one document or one dead letter, with
     its bytes."""
     metrics = WorkerMetrics("words:128")
     place = LogPlace(3, 4)
     batch = [
-        leaving(Judgement(Reason.NEW, place)),
-        leaving(Judgement(Reason.NEW, place)),
-        leaving(Judgement(Reason.NEAR, place, 9, OF, 60)),
-        leaving(Judgement(Reason.EXACT, place, 0, OF)),
-        leaving(Reason.EMPTY, b""),
-        leaving(Reason.TOMBSTONE, None),
-        leaving(DeadLetter("decode", "ValueError", "x")),
-        leaving(DeadLetter("size", "TooLarge", "x")),
+        make_emitted(Judgement(Reason.NEW, place)),
+        make_emitted(Judgement(Reason.NEW, place)),
+        make_emitted(Judgement(Reason.NEAR, place, 9, OF, 60)),
+        make_emitted(Judgement(Reason.EXACT, place, 0, OF)),
+        make_emitted(Reason.EMPTY, b""),
+        make_emitted(Reason.TOMBSTONE, None),
+        make_emitted(DeadLetter("decode", "ValueError", "x")),
+        make_emitted(DeadLetter("size", "TooLarge", "x")),
     ]
 
     metrics.count_committed(EmittedCounts.of(batch))
@@ -78,7 +78,9 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
     assert value(found, "similarity_sum") == 0.6
     samples = [sample for metric in found.collect() for sample in metric.samples]
     out = sum(
-        one.value for one in samples if one.name.endswith(("documents_total", "dead_letters_total"))
+        sample.value
+        for sample in samples
+        if sample.name.endswith(("documents_total", "dead_letters_total"))
     )
     assert out == len(batch)
 
@@ -90,9 +92,9 @@ def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
     now_ms = int(time.time() * 1000)
 
     records = [
-        leaving(Reason.EMPTY, b"", now_ms - 10_500),
-        leaving(Reason.EMPTY, b"", now_ms + 10**9),
-        leaving(Reason.EMPTY),
+        make_emitted(Reason.EMPTY, b"", now_ms - 10_500),
+        make_emitted(Reason.EMPTY, b"", now_ms + 10**9),
+        make_emitted(Reason.EMPTY),
     ]
     metrics.count_committed(EmittedCounts.of(records))
 
@@ -102,8 +104,8 @@ def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
     assert value(metrics.registry, "verdict_latency_seconds_bucket", le="30.0") == 2
 
 
-def test_every_series_is_there_before_it_first_moves() -> None:
-    """Rates need a zero: all reasons and stages are exported from the start."""
+def test_every_series_is_exported_from_the_start() -> None:
+    """Rates need a first value of 0."""
     metrics = WorkerMetrics("r")
 
     for reason in Reason:
@@ -122,7 +124,7 @@ def test_every_series_is_there_before_it_first_moves() -> None:
 
 
 def test_a_rebalance_drops_the_lag_of_partitions() -> None:
-    """What another worker has now would stand still here."""
+    """Otherwise the lag of partitions that moved to another worker would never change."""
     metrics = WorkerMetrics("words:128:x")
     metrics.observe_wait(0.2)
     metrics.set_lag("documents", 3, 17)
@@ -160,7 +162,7 @@ FIGURES = {
 }
 
 
-def test_the_index_s_metrics_move() -> None:
+def test_the_index_updates_its_metrics() -> None:
     """Representatives, size and offset follow the index's statistics; the recipe is known once it
     was declared."""
     metrics = IndexMetrics()
@@ -203,7 +205,7 @@ def test_no_label_grows_with_the_crawl() -> None:
     roles = (WorkerMetrics("r"), IndexMetrics(), InsightsMetrics(), SearchMetrics())
     worker, index, *_ = roles
     worker.count_committed(
-        EmittedCounts.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
+        EmittedCounts.of([make_emitted(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
     )
     worker.set_lag("documents", 0, 1)
     worker.transactions.labels("committed").inc()
@@ -242,13 +244,13 @@ def test_no_label_grows_with_the_crawl() -> None:
     }
 
 
-def test_the_reference_page_has_exactly_these() -> None:
+def test_the_reference_page_lists_exactly_the_metrics() -> None:
     """Each metric with its type, its role and its own help text; nothing that is gone."""
     page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md").read_text(
         encoding="utf-8"
     )
     lines = re.findall(r"^- `(stream_dedup_\w+)` \((.*?); (.*?)\): (.*)$", page, re.MULTILINE)
-    rows = {name: told for name, *told in lines}
+    rows = {name: fields for name, *fields in lines}
     assert len(rows) == len(lines)
     exported: dict[str, list[str]] = {}
     roles = {
@@ -278,8 +280,8 @@ def test_a_batch_histogram_equals_single_observations(values: list[float]) -> No
     single = Histogram("h", "text", buckets=[1, 2, 10], registry=theirs)
     batch.observe_many(values[:2])
     batch.observe_many(values[2:])
-    for one in values:
-        single.observe(one)
+    for observed in values:
+        single.observe(observed)
 
     assert generate_latest(ours) == generate_latest(theirs)
     assert openmetrics.generate_latest(ours) == openmetrics.generate_latest(theirs)  # type: ignore[no-untyped-call]

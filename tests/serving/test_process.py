@@ -60,20 +60,20 @@ def test_the_second_signal_ends_the_process(number: signal.Signals) -> None:
     assert ended.returncode == -number
 
 
-LAST_NOT_HANDED_OUT = 32_767  # Linux takes the next one for any connection
+LAST_ASSIGNABLE_PORT = 32_767  # Linux assigns higher ports to connections
 
 
-def test_ports_in_a_row_that_no_connection_is_given() -> None:
+def test_free_ports_are_consecutive_and_not_ephemeral() -> None:
     for count in (1, 4):
         ports = free_ports(count)
         assert len(ports) == count
-        assert max(ports) <= LAST_NOT_HANDED_OUT
-        with contextlib.ExitStack() as held:
+        assert max(ports) <= LAST_ASSIGNABLE_PORT
+        with contextlib.ExitStack() as open_sockets:
             for port in ports:
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                open_sockets.enter_context(socket.create_server(("127.0.0.1", port)))
 
 
-def test_a_row_with_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_with_a_used_port_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     first = free_ports(8)[0]
     offered = iter([first, first + 4])
     monkeypatch.setattr(random, "randrange", lambda *_: next(offered))
@@ -81,7 +81,7 @@ def test_a_row_with_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.Monk
         assert free_ports(4) == range(first + 4, first + 8)
 
 
-def test_where_no_row_is_free_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_free_range_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     first = free_ports(2)[0]
     monkeypatch.setattr(random, "randrange", lambda *_: first)
     with (
@@ -102,7 +102,7 @@ single_role.run_alone("index", "", Settings(), log_format="auto")
 
 
 @pytest.mark.parametrize(("soft", "hard"), [(256, 300), (300, 300)])
-def test_a_role_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int) -> None:
+def test_a_role_raises_its_limit_of_open_files(soft: int, hard: int) -> None:
     program = PROGRAM.format(soft=soft, hard=hard)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
@@ -111,7 +111,7 @@ def test_a_role_opens_as_many_files_as_the_system_lets_it(soft: int, hard: int) 
     assert done.stdout.split() == [str(hard), str(hard)]
 
 
-# A thread, because a worker prepares in one, and what threads free the C library treats otherwise.
+# In a thread, as in a worker: the C library treats memory that threads free differently.
 FAULTS = """
 import resource, sys, threading
 from stream_dedup.serving.process import keep_memory
@@ -136,15 +136,15 @@ run.join()
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory"
 )
-def test_memory_that_is_freed_is_taken_again_without_a_fault() -> None:
-    """Twenty batches of 34 MB each: 8,600 faults a batch if all of it goes back each time."""
+def test_freed_memory_is_reused_without_page_faults() -> None:
+    """Twenty batches of 34 MB each: 8,600 faults a batch if the system gets all of it back."""
 
     def faults(how: str) -> int:
-        asked = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=False
         )
-        assert asked.returncode == 0, asked.stderr
-        return int(asked.stdout)
+        assert ended.returncode == 0, ended.stderr
+        return int(ended.stdout)
 
     assert faults("kept") * 10 < faults("given back")
 
@@ -168,13 +168,13 @@ print(kept - resident_kb())
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="only the GNU C library is told to keep memory"
 )
-def test_memory_that_is_kept_goes_back_when_it_is_told_to() -> None:
-    asked = subprocess.run(
+def test_kept_memory_is_returned_on_request() -> None:
+    ended = subprocess.run(
         [sys.executable, "-c", GIVEN_BACK], capture_output=True, text=True, check=False
     )
 
-    assert asked.returncode == 0, asked.stderr
-    assert int(asked.stdout) > 15_000
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) > 15_000
 
 
 COMPILES = """

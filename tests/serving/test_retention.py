@@ -26,10 +26,10 @@ SETTINGS = Settings(group="g")
 
 
 class Cluster:
-    """A log and `documents` of two partitions, of which the group has committed 7 and nothing."""
+    """A log, and `documents` with two partitions; the group has committed offset 7 of the first."""
 
     def __init__(self) -> None:
-        self.config = dict(next(one.config for one in read_topics() if one.kind == LOG[0]))
+        self.config = dict(next(topic.config for topic in read_topics() if topic.kind == LOG[0]))
         self.source_config = {"retention.ms": "604800000", "cleanup.policy": "delete"}
         self.spans: dict[TopicPartitionKey, tuple[int, int]] = {
             LOG: (0, 40),
@@ -68,8 +68,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def look(role: RetentionWatch, cluster: Cluster) -> list[str]:
-    """Return what is logged as an error by one look."""
+def collect_errors(role: RetentionWatch, cluster: Cluster) -> list[str]:
+    """Return the errors that one check logs."""
     with capture_logs() as logged:
         role.check_once(cluster)  # type: ignore[arg-type]
     return [line["event"] for line in logged if line["log_level"] == "error"]
@@ -106,34 +106,34 @@ def test_a_log_that_loses_records_makes_a_role_unready(
     when they come, and no more once they are gone."""
     state = health()
     role, metrics = of_index(state)
-    assert look(role, cluster) == []
+    assert collect_errors(role, cluster) == []
     assert is_unkept(metrics, "fingerprints") == 0
 
     cluster.config[setting], wanted = value, cluster.config[setting]
-    [said] = look(role, cluster)
+    [error] = collect_errors(role, cluster)
 
-    assert said.startswith(f"The topic fingerprints has {setting}={value}, and must have {wanted}")
-    assert said.endswith("Run `stream-dedup topics apply`.")
-    assert (state.ready_state().ok, state.ready_state().sentence) == (False, said)
+    assert error.startswith(f"The topic fingerprints has {setting}={value}, and must have {wanted}")
+    assert error.endswith("Run `stream-dedup topics apply`.")
+    assert (state.ready_state().ok, state.ready_state().sentence) == (False, error)
     assert is_unkept(metrics, "fingerprints") == 1
-    assert look(role, cluster) == [], "it is logged once"
+    assert collect_errors(role, cluster) == [], "it is logged once"
 
     cluster.config[setting] = wanted
-    assert look(role, cluster) == []
+    assert collect_errors(role, cluster) == []
     assert state.ready_state().ok
     assert is_unkept(metrics, "fingerprints") == 0
 
 
-def test_what_is_gone_of_the_log_stays_an_error(cluster: Cluster) -> None:
+def test_records_missing_from_the_log_stay_an_error(cluster: Cluster) -> None:
     """Records that are gone do not come back: logged and counted, but a role that has applied them
     is ready, since its verdicts stay right."""
     state = health()
     role, metrics = of_worker(state)
     cluster.spans[LOG] = (12, 40)
 
-    [said] = look(role, cluster)
+    [error] = collect_errors(role, cluster)
 
-    assert said.startswith("The log fingerprints begins at offset 12, so records of it were remov")
+    assert error.startswith("The log fingerprints begins at offset 12, so records of it were remov")
     assert state.ready_state().ok
     assert is_unkept(metrics, "fingerprints") == 1
     assert is_unkept(metrics, "documents") == 0
@@ -144,21 +144,21 @@ def test_records_removed_before_their_verdict(cluster: Cluster) -> None:
     before it, or of a partition that nobody began, is no loss."""
     state = health()
     role, metrics = of_worker(state)
-    assert look(role, cluster) == []
+    assert collect_errors(role, cluster) == []
 
     cluster.spans["documents", 0] = (9, 9)
-    [said] = look(role, cluster)
+    [error] = collect_errors(role, cluster)
 
-    assert said.startswith(
+    assert error.startswith(
         "documents-0 begins at offset 9, and the group g has committed only up to 7"
     )
-    assert "Kafka deleted 2 records before they were judged" in said
-    assert "stream-dedup rewind documents-0@9" in said
-    assert state.ready_state().sentence == said
+    assert "Kafka deleted 2 records before they were judged" in error
+    assert "stream-dedup rewind documents-0@9" in error
+    assert state.ready_state().sentence == error
     assert is_unkept(metrics, "documents") == 1
 
     cluster.committed[0] = 9
-    assert look(role, cluster) == []
+    assert collect_errors(role, cluster) == []
     assert state.ready_state().ok
 
 
@@ -174,7 +174,7 @@ def test_the_age_of_the_oldest_unread_record(
     age = metrics.oldest_unread
 
     def seconds() -> float:
-        look(role, cluster)
+        collect_errors(role, cluster)
         return float(age._value.get())
 
     assert seconds() == 0
@@ -211,6 +211,6 @@ def test_the_retention_of_documents(
     assert math.isnan(retention._value.get())
     cluster.source_config = config
 
-    look(role, cluster)
+    collect_errors(role, cluster)
 
     assert retention._value.get() == pytest.approx(seconds, nan_ok=True)

@@ -24,7 +24,7 @@ from tests.serving.serving import Clock
 from tests.waiting import wait_until
 
 
-def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> None:
+def test_a_loop_that_stops_is_dead_until_it_runs_again() -> None:
     """Before its first turn a role is alive, however long it takes; unreadiness and lag never
     kill."""
     clock = Clock()
@@ -45,8 +45,8 @@ def test_a_loop_that_stops_turning_is_dead_and_one_that_turns_again_is_not() -> 
     assert (health.ready_state().ok, health.ready_state().sentence) == (False, "replaying")
 
 
-def test_started_is_for_good() -> None:
-    """Progress is kept between 0 and 1, and after 1 nothing goes back to starting."""
+def test_a_started_role_stays_started() -> None:
+    """Progress is between 0 and 1, and a role at 1 never returns to starting."""
     health = Health()
 
     health.set_startup(-5.0, "a")
@@ -60,11 +60,11 @@ def test_started_is_for_good() -> None:
     assert health.startup_state().ok
 
 
-def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:
+def test_a_wait_is_logged_once_then_each_minute_and_at_its_end() -> None:
     """However often the loop says that it waits."""
     clock, health = Clock(), Health()
     health.set_ready(True, "at work")
-    with capture_logs() as said:
+    with capture_logs() as logged:
         waits = Waits(health, structlog.get_logger(), clock)
         waits.end("Kafka")
         for _ in range(100):
@@ -73,7 +73,7 @@ def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:
         state = health.ready_state()
         waits.end("Kafka")
 
-    assert [(one["event"], one.get("waited_seconds")) for one in said] == [
+    assert [(line["event"], line.get("waited_seconds")) for line in logged] == [
         ("waiting for Kafka", None),
         ("waiting for Kafka", 60),
         ("no longer waiting for Kafka", 100.0),
@@ -84,7 +84,7 @@ def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:
 
 
 class Kafka:
-    """Answers, or not, as it is told."""
+    """A cluster that answers unless `why` is set."""
 
     def __init__(self) -> None:
         self.why: str | Exception = ""
@@ -106,7 +106,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     return Kafka()
 
 
-def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafka: Kafka) -> None:
+def test_a_role_waits_for_kafka_and_reports_outages(kafka: Kafka) -> None:
     """It begins once Kafka answers; when Kafka goes away it is not ready, and is again when Kafka
     is back."""
     health, stop = Health(), threading.Event()
@@ -133,7 +133,7 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
             wait_until(lambda: not watch.is_silent() and health.ready_state().ok)
 
 
-def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> None:
+def test_a_start_is_repeated_after_an_outage(kafka: Kafka) -> None:
     """A start that fails while Kafka answers fails; one that fails while Kafka is away is made
     again, unless all is to stop."""
     stop, starts = threading.Event(), 0
@@ -174,7 +174,7 @@ def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> 
         (NoAnswerError("Timed out."), "an answer"),
     ],
 )
-def test_a_start_that_may_only_be_too_early_is_made_again(
+def test_a_start_that_came_too_early_is_repeated(
     kafka: Kafka, error: StreamDedupError, what: str
 ) -> None:
     """A topic that is not there yet, and a question without an answer though Kafka is back by now;
@@ -205,8 +205,8 @@ def test_a_start_that_may_only_be_too_early_is_made_again(
             watch.begin(stop, always_too_early)
 
 
-def test_who_is_refused_at_the_start_ends_and_who_is_stopped_too(kafka: Kafka) -> None:
-    """A wrong password does not mend itself; and a role that waits can be stopped."""
+def test_a_refused_role_ends_and_a_waiting_role_can_be_stopped(kafka: Kafka) -> None:
+    """Waiting does not mend a wrong password."""
     kafka.why = ConfigurationError("Kafka refused the user name.")
     waits = Waits(Health(), structlog.get_logger())
     with (
