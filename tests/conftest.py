@@ -81,7 +81,7 @@ def pytest_configure_node(node: Any) -> None:
 
 WAITING = (
     "broker/",
-    "broker_room/",
+    "broker_package/",
     "cli/test_with_broker",
     "console/test_demo",
     "bench/",

@@ -145,7 +145,7 @@ def test_a_damaged_jar_is_never_run(filled_cache: Path, damage: str) -> None:
     os.utime(path, ns=times)
 
     with pytest.raises(
-        LocalBrokerError, match=r"two-2\.1\.jar.*SHA-256.*delete the cache folder"
+        LocalBrokerError, match=r"two-2\.1\.jar.*SHA-256.*Delete the cache folder"
     ) as error:
         jars.class_path(PINNED, filled_cache)
     assert str(filled_cache) in str(error.value)

@@ -173,7 +173,7 @@ def test_a_broker_that_ignores_sigterm_is_killed(
 
     assert not is_running(pid)
     assert group != os.getpgid(0)
-    assert log_lines == ["The broker did not exit within 0.1 s and is killed."]
+    assert log_lines == ["The broker did not exit within 0.1 s and was killed."]
 
 
 # A controller first replays old fences; it writes its new one some time after it made it.

@@ -206,7 +206,7 @@ def test_generations_round_trip_and_damage_is_reported() -> None:
         broken = {name: value for name, value in volume.items() if name != key}
         if damaged is not None:
             broken[key] = damaged
-        with pytest.raises(StoreError, match="rebuild"):
+        with pytest.raises(StoreError, match="rebuilt"):
             LogIndex(MemoryStore(broken))
 
 

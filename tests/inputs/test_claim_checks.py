@@ -355,7 +355,7 @@ def test_a_text_unavailable_while_its_store_serves_others_is_given_up(
     kind, message = letter(found)
     assert kind == "GivenUp"
     assert f"/b?... {'was not read within' if worse else 'is '}" in message
-    assert f" s in which {pages.url} returned other texts; redrive it later." in message
+    assert f" s, while {pages.url} returned other texts; redrive it later." in message
     assert "secret" not in message
     assert 20 <= asked <= 23
     assert 5 <= pages.asked.count("/a") <= 23, "what was given is asked for again now and then"

@@ -72,7 +72,7 @@ def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
     letter = Decoder(Settings(value_format="json")).decode(message)
     assert isinstance(letter, DeadLetter)
     assert (letter.stage, letter.error_class) == ("decode", "Unreadable")
-    assert letter.message.endswith("failed CRC32C check.")
+    assert letter.message.endswith("failed CRC32C check. It remains at its position.")
 
 
 @pytest.mark.parametrize("value", [b'{"text": "some words"}', b"", None])

@@ -577,7 +577,7 @@ def test_a_full_disk_is_reported_at_any_write(
         getattr(broken, name).side_effect = ValueError("An index writer was killed.")
     engine._writer = broken
 
-    with pytest.raises(StoreError, match="could not be written; is the disk full") as raised:
+    with pytest.raises(StoreError, match="could not be written. Is the disk full") as raised:
         write(engine)
     assert raised.value.exit_code == 1
 

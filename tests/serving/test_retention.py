@@ -150,7 +150,7 @@ def test_records_removed_before_their_verdict(cluster: Cluster) -> None:
     [error] = collect_errors(role, cluster)
 
     assert error.startswith(
-        "documents-0 begins at offset 9, and the group g has committed only up to 7"
+        "documents-0 begins at offset 9, but the group g has committed only up to 7"
     )
     assert "Kafka deleted 2 records before they were judged" in error
     assert "stream-dedup rewind documents-0@9" in error
