@@ -176,7 +176,7 @@ class Bench:
         for variant in alternate_order(number, report.variants):
             sample = self.throughput(variant, number)
             report.samples.append(sample)
-            self._say(f"round {number} of {self._options.rounds}, {sample.told}")
+            self._say(f"round {number} of {self._options.rounds}, {sample.sentence}")
         report.mean_value_bytes = self.mean_value_bytes
 
     def throughput(self, variant: str, number: int) -> Sample:

@@ -169,7 +169,7 @@ class Sample:
         return self.documents / self.seconds if self.seconds > 0 else None
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The variant and its throughput, as a sentence."""
         rate = self.documents_per_second
         return (

@@ -90,15 +90,18 @@ def sketch_of(words: list[str], key: bytes) -> bytes:
     second: dict[int, int] = {}
     for run in runs:
         value = mix(
-            (offset + sum(one * (factor | 1) for one, factor in zip(run, factors, strict=False)))
+            (
+                offset
+                + sum(hashed * (factor | 1) for hashed, factor in zip(run, factors, strict=False))
+            )
             & BITS
         )
         high, low = value >> 32, value & 0xFFFFFFFF
         first[high * 80 >> 32] = min(low, first.get(high * 80 >> 32, low))
         second[low * 80 >> 32] = min(high, second.get(low * 80 >> 32, high))
 
-    def walk(one: int, other: int) -> bytes:
-        return hashlib.blake2b(bytes([one, other]), digest_size=8, person=b"sketch walks").digest()
+    def walk(slot: int, other: int) -> bytes:
+        return hashlib.blake2b(bytes([slot, other]), digest_size=8, person=b"sketch walks").digest()
 
     def filled(ranks: dict[int, int]) -> list[int]:
         return [

@@ -29,7 +29,10 @@ def audit_command(
     scan_max: Annotated[
         int,
         typer.Option(
-            "--scan-max", min=0, metavar="DOCUMENTS", help="Largest log judged again without --verify."
+            "--scan-max",
+            min=0,
+            metavar="DOCUMENTS",
+            help="Largest log judged again without --verify.",
         ),
     ] = SCAN_MAX,
     verify: Annotated[

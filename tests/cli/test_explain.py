@@ -153,10 +153,12 @@ def test_json_files_are_read_as_records(run: Run, tmp_path: Path) -> None:
 
     found = run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).json["reason"]
     assert found == "revised"
-    said = run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).json["explanation"]
-    assert "different scopes" in said
-    said = run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
-    assert "no field 'text'" in said
+    explanation = run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).json[
+        "explanation"
+    ]
+    assert "different scopes" in explanation
+    explanation = run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
+    assert "no field 'text'" in explanation
     ended = run("explain", tmp_path / "none.txt", "documents-3")
     assert (ended.code, "neither a file, nor a row of a file" in ended.err) == (1, True)
 

@@ -290,7 +290,7 @@ class RandomLog:
             bits, chance.choice([0, 1, 2, 3, 4, 7, 12, 15, 16, 17, 18, 19, 20, 22])
         ):
             print_bits ^= 1 << bit
-        known = [doc for one in self._partitions for doc in one.documents]
+        known = [doc for part in self._partitions for doc in part.documents]
         digest = (
             chance.choice(known).digest
             if known and chance.random() < 0.15
@@ -316,7 +316,7 @@ class RandomLog:
         return doc
 
     def _retraction(self) -> bytes:
-        known = [doc for one in self._partitions for doc in one.documents]
+        known = [doc for partition in self._partitions for doc in partition.documents]
         if not known:
             return control("retract", topic=TOPIC)
         docs = self._random.choices(known, k=self._random.choice([1, 1, 1, 2, 4]))
@@ -330,7 +330,7 @@ class RandomLog:
         """Return what an operator wrote: a take-down, seeds, or a release; of documents that are
         known, or not."""
         chance = self._random
-        known = [doc for one in self._partitions for doc in one.documents]
+        known = [doc for partition in self._partitions for doc in partition.documents]
         kind = chance.random()
         if kind < 0.2:
             return forget(

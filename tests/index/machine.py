@@ -155,9 +155,9 @@ class AgainstAPlainScan(RuleBasedStateMachine):
 
     def near(self, doc: Doc, of: Callable[..., Iterator[int]] = near, **fields: int) -> list[Doc]:
         peers = [
-            held.doc
-            for held in self.held
-            if held.doc.scope == doc.scope and held.doc.features >= FLOOR
+            entry.doc
+            for entry in self.held
+            if entry.doc.scope == doc.scope and entry.doc.features >= FLOOR
         ]
         plan = self.fields | fields
         return [peers[place] for place in of(plan, text_of(doc), map(text_of, peers))]
@@ -165,7 +165,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     def find(self, doc: Doc) -> tuple[Reason, int, int | None]:
         """Return (reason, distance, offset of the representative), and hold the document if it is
         unique."""
-        peers = [held.doc for held in self.entries if held.doc.scope == doc.scope]
+        peers = [entry.doc for entry in self.entries if entry.doc.scope == doc.scope]
         for peer in peers:
             if peer.digest == doc.digest:
                 again = Reason.RETURNED if self.had_another(doc) else Reason.UNCHANGED

@@ -273,8 +273,8 @@ class AgainstAList(RuleBasedStateMachine):
     def near(self, document: Modelled) -> list[int]:
         peers = [
             number
-            for number, one in enumerate(self.model)
-            if one.live and one.full and one.scope == document.scope
+            for number, entry in enumerate(self.model)
+            if entry.live and entry.full and entry.scope == document.scope
         ]
         return [
             peers[position]
@@ -286,21 +286,21 @@ class AgainstAList(RuleBasedStateMachine):
     def sibling(self, document: Modelled) -> int:
         peers = [
             number
-            for number, one in enumerate(self.model)
-            if one.live and one.full and one.scope == document.scope
+            for number, entry in enumerate(self.model)
+            if entry.live and entry.full and entry.scope == document.scope
         ]
         seen = (self.model[number].seen for number in peers)
         found = siblings(self.plan.to_fields(), document.seen, seen)
-        return next((peers[at] for at in found), -1)
+        return next((peers[index] for index in found), -1)
 
     def judge_by_list(self, document: Modelled) -> tuple[int, int, int, int]:
         peers = [
-            (number, one)
-            for number, one in enumerate(self.model)
-            if one.live and one.scope == document.scope
+            (number, entry)
+            for number, entry in enumerate(self.model)
+            if entry.live and entry.scope == document.scope
         ]
-        for number, one in peers:
-            if one.digest == document.digest:
+        for number, entry in peers:
+            if entry.digest == document.digest:
                 return OUTCOME_DIGEST, number, 0, -1
         for number in self.near(document) if document.full else []:
             return (
@@ -677,8 +677,8 @@ def test_rows_that_do_not_fit_in_memory_are_found(
             plan, 2, strangers, budget=budget.Budget(memory, tmp_path), sketch_bytes=SKETCH_BYTES
         )
         tables.load([rows], 40_000, 40_000)
-        one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
-        found.append(one.entry.tolist())
+        judgements = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
+        found.append(judgements.entry.tolist())
         mapped.append(tables.bytes_mapped - kept.sketches.nbytes - kept.prints.nbytes)
 
     look_up(0)

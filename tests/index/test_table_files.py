@@ -313,11 +313,14 @@ def lose(path: Path, _: random.Random) -> None:
 def swap(path: Path, chance: random.Random) -> None:
     """Overwrite a file with another one, if possible one of its kind."""
     others = [
-        one
-        for one in sorted(path.parent.iterdir())
-        if one != path and one.name[:5] == path.name[:5]
+        path_beside
+        for path_beside in sorted(path.parent.iterdir())
+        if path_beside != path and path_beside.name[:5] == path.name[:5]
     ]
-    other = chance.choice(others or [one for one in sorted(path.parent.iterdir()) if one != path])
+    other = chance.choice(
+        others
+        or [path_beside for path_beside in sorted(path.parent.iterdir()) if path_beside != path]
+    )
     path.write_bytes(other.read_bytes())
 
 
@@ -531,20 +534,20 @@ def test_links_are_replaced_by_files_and_their_targets_stay(
     """All of one foreign file, or each of a copy of what it was: no verdict changes, and the next
     opening finds files of its own."""
     volume, folder, records, wanted = whole
-    stored, own, foreign = dict(volume), tmp_path / "tables", tmp_path / "foreign"
-    shutil.copytree(folder, own)
+    stored, own_tables, foreign = dict(volume), tmp_path / "tables", tmp_path / "foreign"
+    shutil.copytree(folder, own_tables)
     shutil.copytree(folder, foreign)
     (foreign / "other").write_bytes(random.Random(SEED).randbytes(100_000))
     before = {path.name: path.read_bytes() for path in foreign.iterdir()}
-    for path in own.iterdir():
+    for path in own_tables.iterdir():
         path.unlink()
         link(path, foreign / (path.name if same else "other"))
-    index = LogIndex(MemoryStore(stored), table_folder=own)
+    index = LogIndex(MemoryStore(stored), table_folder=own_tables)
     assert index.rebuild_reasons
     assert apply_rest(index, records) == wanted
     assert {path.name: path.read_bytes() for path in foreign.iterdir()} == before
-    assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in own.iterdir())
-    assert LogIndex(MemoryStore(stored), table_folder=own).rebuild_reasons == ()
+    assert not any(path.is_symlink() or path.stat().st_nlink > 1 for path in own_tables.iterdir())
+    assert LogIndex(MemoryStore(stored), table_folder=own_tables).rebuild_reasons == ()
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])

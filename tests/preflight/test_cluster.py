@@ -361,7 +361,7 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
         for reads in (["crawl.documents"], ["crawl.documents", "news.documents"])
     ]
 
-    assert [[one.state for one in each] for each in check_by_state] == [
+    assert [[problem.state for problem in each] for each in check_by_state] == [
         [CheckState.OK],
         [CheckState.REFUSED],
     ]

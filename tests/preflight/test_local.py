@@ -94,12 +94,14 @@ class TestClients:
         }
 
         finding = [
-            one
-            for one in check_clients(Settings(kafka=properties), TopicNames(), topics)
-            if one.check == "client sizes"
+            problem
+            for problem in check_clients(Settings(kafka=properties), TopicNames(), topics)
+            if problem.check == "client sizes"
         ]
 
-        assert [(one.state.value, expected in one.sentence) for one in finding] == [(state, True)]
+        assert [(problem.state.value, expected in problem.sentence) for problem in finding] == [
+            (state, True)
+        ]
 
     @pytest.mark.parametrize(
         ("brokers", "properties", "state", "expected"),

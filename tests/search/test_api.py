@@ -281,8 +281,10 @@ def test_a_finder_knows_older_and_exact_copies_and_releases(
     second = finder.group(KEPT, 1, 1)
     assert second is not None
     assert second.released_members == (), "they are listed on the first page"
-    own = copy._replace(output_position="duplicates-0@3", source_position="documents-0@8")
-    engine.add_text(own._replace(group_position="documents-0@7", id="copy of it"), ())
+    copy_of_itself = copy._replace(
+        output_position="duplicates-0@3", source_position="documents-0@8"
+    )
+    engine.add_text(copy_of_itself._replace(group_position="documents-0@7", id="copy of it"), ())
     engine.commit(EngineCheckpoint({}, {}))
     group = finder.group("unique-0@9")
     assert group is not None
@@ -313,13 +315,15 @@ def test_a_group_is_found_by_a_long_id(finder: Finder, engine: TextIndex) -> Non
 def test_groups_are_listed(server: HttpServer) -> None:
     found = ask(server, "/v1/groups", order="newest")[1]
 
-    assert [(one["position"], one["copies"], one["bytes_wasted"]) for one in found["groups"]] == [
-        ("documents-0@0", 2, 81)
-    ]
-    assert [(one["oldest_ms"], one["newest_ms"], one["counted"]) for one in found["groups"]] == [
-        (1001, 1002, None)
-    ]
-    assert [one["best"] for one in found["groups"]] == [None]
+    assert [
+        (group_found["position"], group_found["copies"], group_found["bytes_wasted"])
+        for group_found in found["groups"]
+    ] == [("documents-0@0", 2, 81)]
+    assert [
+        (group_found["oldest_ms"], group_found["newest_ms"], group_found["counted"])
+        for group_found in found["groups"]
+    ] == [(1001, 1002, None)]
+    assert [group_found["best"] for group_found in found["groups"]] == [None]
 
 
 def test_a_group_has_its_best_copy_and_the_count_of_the_log(

@@ -453,8 +453,8 @@ def test_a_release_is_known_by_its_headers(tmp_path: Path) -> None:
     """It has the source position of its copy, whose record remains."""
     outputs = MemoryOutputs()
     for number in (1, 2):
-        own = copy_of(3, position=f"documents-1@{number}")
-        outputs.write("duplicates", 0, b"copy%d" % number, "quick brown fox", own)
+        own_copy = copy_of(3, position=f"documents-1@{number}")
+        outputs.write("duplicates", 0, b"copy%d" % number, "quick brown fox", own_copy)
     finder = Position("documents", b"", 1, 1)
     judgement = Judgement(Reason.RELEASED, LogPlace(9, 0))
     release = headers.of_verdict(finder, "recipe", None, judgement)
@@ -462,7 +462,11 @@ def test_a_release_is_known_by_its_headers(tmp_path: Path) -> None:
 
     group = run_until_ready(outputs, tmp_path, lambda finder: finder.group("documents-0@3"))
 
-    assert (group.copies, group.released, [one.id for one in group.members]) == (1, 1, ["copy2"])
+    assert (group.copies, group.released, [member.id for member in group.members]) == (
+        1,
+        1,
+        ["copy2"],
+    )
     (released,) = group.released_members
     assert (released.output_position, released.reason) == ("unique-1@0", "released")
 

@@ -311,13 +311,13 @@ def test_a_released_copy_counts_once_as_a_kept_document(
 
     found = engine.find(SearchQuery((("one",),), 1), 9)
     joined = release._replace(group_position="documents-0@9", similarity=0.7)
-    assert [one.facts.output_position for one in found] == ["unique-0@1", "unique-0@2"]
+    assert [match.facts.output_position for match in found] == ["unique-0@1", "unique-0@2"]
     assert [found[0].facts, engine.facts_at("duplicates-0@1")] == [joined, joined]
     assert engine.kept_at("documents-0@1") == [joined]
     assert engine.copies_of("documents-0@9", 9, are_released=True) == [joined]
-    assert [one.id for one in engine.copies_of("documents-0@9", 9)] == ["id2"]
+    assert [match.id for match in engine.copies_of("documents-0@9", 9)] == ["id2"]
     assert engine.best_of("documents-0@9") is None
-    assert [one.copies for one in engine.host_pairs("", 9)] == [1]
+    assert [match.copies for match in engine.host_pairs("", 9)] == [1]
     kept = engine.group("documents-0@9")
     assert kept is not None
     assert (kept.copies, kept.released, kept.bytes_wasted, kept.id) == (1, 1, 10, "kept")
@@ -577,7 +577,7 @@ def test_a_full_disk_is_reported_at_any_write(
         getattr(broken, name).side_effect = ValueError("An index writer was killed.")
     engine._writer = broken
 
-    with pytest.raises(StoreError, match="could not be written. Is the disk full") as raised:
+    with pytest.raises(StoreError, match=r"could not be written\. Is the disk full") as raised:
         write(engine)
     assert raised.value.exit_code == 1
 
