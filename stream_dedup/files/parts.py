@@ -45,8 +45,8 @@ PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
 _PROGRESS = "progress.json"
 _NOT_JSON = "not_json_"
-# Arrow types with values that JSON cannot express: NaN, bytes, nanoseconds; and extension types.
-_LACKS_JSON = re.compile("float|double|binary|ns|extension")
+# Arrow types with values that JSON changes: NaN, nanoseconds; and extension types.
+_LACKS_JSON = re.compile("float|double|ns|extension")
 
 Pending = deque[tuple[str, DeadLetter | None]]
 Decode = Callable[[Iterator[RawDocument], Pending], Iterator[OfflineDocument]]
@@ -287,8 +287,8 @@ class PartedOutput:
             if name.startswith(_NOT_JSON)
         ]
         return (
-            "JSON cannot express NaN, infinity, nanoseconds, bytes that are not text, or two columns "
-            f"of one name, so the JSON lines in {self.folder} lack {', '.join(names)}. Use --as parquet "
+            "JSON cannot express NaN, infinity, nanoseconds, years after 9999, bytes that are not text, or "
+            f"two columns of one name, so the JSON lines in {self.folder} lack {', '.join(names)}. Use --as parquet "
             "to keep them."
             if names
             else ""
@@ -416,12 +416,13 @@ def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
         if raw.row is None or raw.fields is None:
             continue
         batch, index = raw.row
+        if len(raw.fields) < len(batch.schema.names):
+            yield from sorted(set(batch.schema.names) - raw.fields.keys())
         if batch is not last_batch:  # all rows of a batch have the same types
             last_batch, columns = batch, _columns_that_may_lack_json(batch.schema)
         for name, is_repeated in columns.items():
             if (
                 is_repeated
-                or raw.omits_bytes(name)
                 or not _is_finite(raw.fields.get(name))
                 or _has_nanoseconds(batch.column(name), index)
             ):

@@ -7,7 +7,7 @@ batches are sized by the bytes of their JSON, and a row of more than 64 MiB is n
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again
 has the same bytes. NaN and infinity become null, times are truncated to microseconds. Bytes are text
-if they are UTF-8; otherwise the JSON omits them. If a row, a batch or a row group is damaged, all
+if they are UTF-8; otherwise the JSON omits them, like times that Python cannot express. If a row, a batch or a row group is damaged, all
 others are read. Batches of Arrow are validated before use: pyarrow crashes the process on invalid
 ones.
 """
@@ -35,7 +35,7 @@ _READ_BYTES: Final = 512 << 20  # of one read, as if each row had all bytes of i
 _BYTES_AT_ONCE: Final = 16 << 20  # of the rows that are decoded to Python objects at once
 # Types whose rows may share their bytes.
 _SHARING: Final = ("dictionary", "run_end_encoded", "view")
-_NO_TEXT = object()
+_OMITTED = object()
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -407,37 +407,44 @@ def json_of(value: object) -> str:
         return json.dumps(value, default=msgspec.to_builtins)
 
 
-def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
-    """Return each row as JSON and as its dictionary, or an error message.
+def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]]]:
+    """Return each row as JSON and as its dictionary, without values that Python or JSON cannot express.
 
     Raises:
         InputError: a column cannot be written as JSON; the sentence names its type.
     """
     names = batch.schema.names
-    encode = _ENCODER.encode
+    columns = [_expressible_values(column) for column in batch.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    for name, values in zip(names, columns, strict=True):
+        for row, value in zip(rows, values, strict=True):
+            if value is _OMITTED:
+                row.pop(name, None)
     try:
-        columns = [_values(column) for column in batch.columns]
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        for name, column, values in zip(names, batch.columns, columns, strict=True):
-            for row, value in zip(rows, values, strict=True) if _is_binary(column.type) else ():
-                if value is _NO_TEXT:
-                    row.pop(name, None)
-        return [(encode(row), row) for row in rows]
-    except TypeError as error:
+        return [(_ENCODER.encode(row), row) for row in rows]
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"A column cannot be written as JSON: {error}. Read the file without that column."
         ) from error
+
+
+def _expressible_values(column: Any) -> list[Any]:
+    """Return the values of a column; `_OMITTED` for those that Python cannot express, such as dates
+    after the year 9999.
+    """
+    try:
+        return _values(column)
     except Exception as error:
-        if not isinstance(error, (ValueError, RecursionError, *_damage_errors())):
+        if not isinstance(error, (ValueError, TypeError, LookupError, *_damage_errors())):
             raise
-        if batch.num_rows == 1:
-            return [f"It cannot be written as JSON: {_reason(error)}."]
-        half = batch.num_rows // 2
-        return json_of_rows(batch.slice(0, half)) + json_of_rows(batch.slice(half))
+        if len(column) == 1:
+            return [_OMITTED]
+        half = len(column) // 2
+        return _expressible_values(column[:half]) + _expressible_values(column[half:])
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the values of a column; `_NO_TEXT` for bytes that are not UTF-8."""
+    """Return the values of a column; `_OMITTED` for bytes that are not UTF-8."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     kind = column.type
@@ -458,7 +465,6 @@ def _values(column: Any) -> list[Any]:
 def _is_binary(kind: Any) -> bool:
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(
         pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
@@ -470,7 +476,7 @@ def _text_of(value: bytes | None) -> object:
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
-        return _NO_TEXT
+        return _OMITTED
 
 
 def _is_parquet(path: Path) -> bool:

@@ -173,7 +173,7 @@ class RawDocument:
     codec: str | None = None
 
     def omits_bytes(self, column: str) -> bool:
-        """Return whether `fields` lacks a column because its bytes are not text."""
+        """Return whether `fields` lacks a column because JSON cannot express its value."""
         return (
             self.row is not None
             and self.fields is not None
@@ -451,19 +451,19 @@ def _rows(
 ) -> Iterator[RawDocument]:
     reported = 0
     for rows in read_rows(path, first):
-        found = [rows.lost] if rows.lost else json_of_rows(rows.batch)
+        found: list[Any] = [rows.lost] if rows.lost else json_of_rows(rows.batch)
         for place, row in enumerate(found):
             name = f"{file.name}:{rows.first + place}"
-            if rows.is_large or (not isinstance(row, str) and len(row[0]) > RECORD_BYTES_MAX):
+            if rows.is_large or (not rows.lost and len(row[0]) > RECORD_BYTES_MAX):
                 yield _too_large(name, "columns")
-            elif isinstance(row, str):
+            elif rows.lost:
                 yield RawDocument(
                     name,
                     b"",
                     "columns",
                     lost=DeadLetter(
                         "decode",
-                        DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord",
+                        "DamagedRecord" if rows.is_row else DAMAGED_FILE,
                         row,
                         count=rows.lost_rows,
                     ),

@@ -108,6 +108,41 @@ def test_nan_and_infinity_are_no_ids(run: Run, tmp_path: Path) -> None:
         assert "2 of 3 documents have no 'id'" in ended.err
 
 
+INEXPRESSIBLE = {
+    "zoned": pa.array([253402300799000], pa.timestamp("ms", tz="Europe/Berlin")),
+    "year 57973": pa.array([1_767_225_600_000_000], pa.timestamp("ms")),
+    "before year 1": pa.array([-(10**14)], pa.timestamp("ms")),
+    "far date": pa.array([10**8], pa.date32()),
+    "long duration": pa.array([10**17], pa.duration("ms")),
+    "unknown zone": pa.array([0], pa.timestamp("ms", tz="Nowhere/City")),
+    "invalid text": pa.array([b"\xff"]).view(pa.string()),
+    "nested": pa.StructArray.from_arrays([pa.array([10**8], pa.date32())], ["date"]),
+}
+
+
+@pytest.mark.parametrize("name", INEXPRESSIBLE)
+def test_check_keeps_rows_with_dates_that_python_lacks(run: Run, tmp_path: Path, name: str) -> None:
+    path, folder = tmp_path / "a.parquet", tmp_path / "o"
+    missing = pa.nulls(1, INEXPRESSIBLE[name].type)
+    table = pa.table(
+        {
+            "id": ["a", "b", "c"],
+            "text": [PAGE, OTHER, PAGE],
+            "odd": pa.chunked_array([INEXPRESSIBLE[name], missing, INEXPRESSIBLE[name]]),
+        }
+    )
+    pq.write_table(table, path)
+
+    assert run("check", path, "--to", folder).err == ""
+    assert pq.read_table(folder / "kept").equals(pq.read_table(path).slice(0, 2))
+    assert pq.read_table(folder / "duplicates")["id"].to_pylist() == ["c"]
+    assert not list((folder / "unreadable").iterdir())
+    assert checked(run, path) == found(path) == [("a", "new"), ("b", "new"), ("c", "exact")]
+    ended = run("check", path, "--to", tmp_path / "lines", "--as", "jsonl")
+    assert "years after 9999" in ended.err
+    assert "lack odd of 2 rows. Use --as parquet" in ended.err
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_rows_of_a_file_can_have_null_as_text(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path / f"a.{suffix}", [{"id": "a", "text": PAGE}, {"id": "b", "text": None}])

@@ -506,11 +506,10 @@ def test_a_row_that_is_no_text_is_lost_alone(tmp_path: Path, name: str) -> None:
 
     found = list(read_documents(find_files(str(tmp_path / name), "auto")))
 
-    assert [document.fields and document.fields["text"] for document in found] == [
-        "one",
-        None,
-        "three",
-    ]
+    assert [(row.fields or {}).get("text") for row in found] == ["one", None, "three"]
+    if name == "a.parquet":  # whose values are not validated before they are read
+        assert found[1].omits_bytes("text")
+        return
     assert found[1].lost is not None
     assert (found[1].name, found[1].lost.error_class) == (f"{name}:1", "DamagedRecord")
 
