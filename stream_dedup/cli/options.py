@@ -32,9 +32,11 @@ def local_folder(text: str) -> Path:
     """Return the folder on this machine that an option names as a path or as `file://`.
 
     Raises:
-        BadParameter: `text` is a URL of another kind, or names a file.
+        BadParameter: `text` is empty, a URL of another kind, or names a file.
     """
     path = text.removeprefix("file://")
+    if not path:
+        raise typer.BadParameter("the path is empty; name a folder.")
     if "://" in path:
         raise typer.BadParameter(
             f"{printable(text)} is a URL; this option needs a folder on this machine."

@@ -645,12 +645,15 @@ def _id_text(identifier: object, location: str = "") -> str:
 
 
 def _folder(path: object) -> str:
-    return checked(
+    text = checked(
         os.fspath(path) if isinstance(path, os.PathLike) else path,
         str,
         "The path of an index",
         "a path",
     )
+    if not text:
+        raise InputError("The path of an index is empty; name a folder, or leave it out.")
+    return text
 
 
 def _names_of(given_names: object, what: str, count: int) -> list[str]:

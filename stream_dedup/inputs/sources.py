@@ -192,6 +192,8 @@ def find_files(target: str, form: str, unread_names: list[str] | None = None) ->
     Raises:
         InputError: there is nothing to read, or the name does not show the format.
     """
+    if not target:
+        raise InputError("A path is empty; name a file or a folder, such as . for the current one.")
     unread_names = [] if unread_names is None else unread_names
     target = target.removeprefix("file://")
     if target == STANDARD_INPUT:

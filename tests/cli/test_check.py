@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from stream_dedup import Index, dedup
+from stream_dedup.domain.errors import InputError
 from tests.cli.running import Run, jsonl
 
 SOURCE = random.Random(20260101)
@@ -236,6 +237,23 @@ def test_files_that_cannot_be_read_are_reported(
     assert ended.code == 1
     assert expected_error in ended.err
     assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("option", ["", "--against", "--to", "--index"])
+def test_an_empty_path_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "a.jsonl"
+    path.write_text(jsonl(DOCUMENTS))
+
+    ended = run("check", path, option, "") if option else run("check", "")
+
+    assert ended.code != 0
+    assert "path is empty" in ended.words
+    for call in (dedup, Index):
+        with pytest.raises(InputError, match="path.* is empty"):
+            call("")
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--keep", "longest"], ["--to", "out"]])
