@@ -169,6 +169,11 @@ class DocumentRows:
                 + ('. Vectors need recipe=Recipe("vector").' if is_numbers else ".")
                 + (f" {_HOW_TO_NAME_FILES}" if isinstance(row, os.PathLike) else "")
             )
+        if _is_null(name) or name == "":
+            self._without_id += 1
+            name = location
+        elif isinstance(name, float) and name.is_integer():  # pandas makes floats of [1, None]
+            name = int(name)
         if not isinstance(name, str | int | bytes | UUID):
             raise InputError(_id_problem(location, name))
         return name, self._check_content(location, content), ""
@@ -285,7 +290,7 @@ class DocumentRows:
         if self._without_id:
             warn_caller(
                 f"{self._without_id:,} of {counted(len(self.ids), 'row')} have no "
-                f"{self.identifier!r}; their id, url or location in the file is used instead."
+                f"{self.identifier!r}; their id, url or position is used instead."
             )
         if self._markup and exceeds_one_percent(self._markup, len(self.ids)):
             warn_caller(
@@ -444,11 +449,11 @@ def is_table(source: object) -> bool:
 
 
 def named_id(row: RawDocument, path: str) -> str | None:
-    """Return the id at a path of a row of a file, as the decoder reads it; None without one."""
+    """Return the id at a path of a row of a file, as the decoder reads it; None if it is missing or empty."""
     found = scalar(field_at(row.fields, path))
     if found is None and row.row is not None:  # a time in a column is a text in the row's JSON
         found = scalar(field_at(parse_json(row.raw), path))
-    return found
+    return found or None
 
 
 def _is_null(value: object) -> bool:
@@ -465,7 +470,7 @@ def _encode_id(name: object) -> bytes:
 
 def _id_problem(location: str, value: object) -> str:
     what = "has no id" if value is MISSING else f"has the id {value!r}"
-    return f"{location} {what}; a text or a whole number is expected in the column that id= names."
+    return f"{location} {what}; convert the column that id= names to texts or whole numbers."
 
 
 def bytes_problem(column: str) -> str:

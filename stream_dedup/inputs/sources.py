@@ -429,12 +429,12 @@ def _unread_rest(file: SourceFile, why: str) -> RawDocument:
 
 def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
     """Return the scalar at a dotted path of a JSON document, or at `id` or `url` if `key_field` is
-    None; None if there is none.
+    None; None if there is none, or it is empty.
     """
     values = (
         scalar(field_at(fields, path)) for path in ([key_field] if key_field else ["id", "url"])
     )
-    return next((value for value in values if value is not None), None)
+    return next(filter(None, values), None)
 
 
 def _read(
