@@ -201,7 +201,29 @@ def test_each_kind_of_source_returns_a_mask_and_the_kept_rows(source: Any, kept:
     assert kept(dedup(iter(rows) if isinstance(source, Iterator) else rows, returns="kept"))
 
 
-def test_ids_keep_their_type() -> None:
+class Relation:
+    """The methods of a relation of DuckDB, whose `filter` takes an SQL expression."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.columns = table.column_names
+        self.to_arrow_table = lambda: table
+        self.__arrow_c_stream__ = table.__arrow_c_stream__
+
+    def __len__(self) -> int:
+        return len(self.to_arrow_table())
+
+    def filter(self, _expression: object) -> None:
+        raise AssertionError("a mask is no SQL expression")
+
+
+def test_the_kept_rows_of_a_duckdb_relation_are_an_arrow_table() -> None:
+    table = pa.table({"text": TEXTS, "number": range(len(TEXTS))})
+    expected = table.filter(pa.array(KEPT))
+    assert dedup(Relation(table), returns="kept").equals(expected)
+    assert dedup([Relation(table)], returns="kept")[0].equals(expected)
+
+
+def test_ids_stay_what_they_are() -> None:
     for ids in ([10, 11, 12], [b"a", b"b", b"c"], [uuid.UUID(int=number) for number in range(3)]):
         found = dedup({"id": ids, "text": TEXTS}, id="id")
         assert found["id"] == ids

@@ -386,9 +386,13 @@ def _is_kept(_: object, number: int, mask: NDArray[np.bool_]) -> bool:
 
 
 def _collect(source: Any) -> Any:
-    """Return a lazy frame of polars or a dataset of Arrow as a table, any other value unchanged."""
+    """Return a lazy frame of polars, a relation of DuckDB or a dataset of Arrow as a table, any other
+    value unchanged.
+    """
     if hasattr(source, "collect") and hasattr(source, "lazy"):
         return source.collect()
+    if hasattr(source, "to_arrow_table"):
+        return source.to_arrow_table()
     return source.to_table() if hasattr(source, "scanner") else source
 
 
