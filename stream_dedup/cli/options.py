@@ -213,7 +213,9 @@ FormatOption = Annotated[
 RowsOption = Annotated[
     int,
     typer.Option(
-        "--rows", min=0, help="Number of duplicates and unreadable rows to list; 0 lists all."
+        "--rows",
+        min=0,
+        help="Number of duplicates, and of different problems of unreadable rows, to list; 0 lists all.",
     ),
 ]
 IndexOption = Annotated[
