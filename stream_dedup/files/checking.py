@@ -451,6 +451,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
     sentences = (
         output.describe_replaced(),
         output.describe_incomplete_json(),
+        output.describe_changed_values(),
         output.describe_mixed_columns(),
     )
     for sentence in filter(None, sentences):

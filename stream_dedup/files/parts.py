@@ -25,6 +25,7 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, r
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
 _PROGRESS = "progress.json"
-_NOT_JSON = "not_json_"
+_NOT_JSON, _AS_TEXT, _ROUNDED = "not_json_", "as_text_", "rounded"
 # Arrow types with values that JSON changes: NaN, nanoseconds; and extension types.
 _LACKS_JSON = re.compile("float|double|ns|extension")
 
@@ -96,8 +97,9 @@ class PartedOutput:
     same index.
 
     The keys of `counts`: each kind, with its number of rows; `damaged`, with the number of damaged
-    files; each added field, with the number of rows in which it replaced a value; and `_NOT_JSON`
-    followed by a column, with the number of rows whose value JSON cannot express.
+    files; each added field, with the number of rows in which it replaced a value; `_NOT_JSON` or
+    `_AS_TEXT` followed by a column, with the number of rows whose value JSON cannot express, or that
+    became a text in Parquet; and `_ROUNDED`, with the number of JSON lines with rounded numbers.
     """
 
     folder: Path
@@ -248,7 +250,7 @@ class PartedOutput:
                     codec = codec.replace("UNCOMPRESSED", "NONE")
                     replace_file(
                         self.folder / kind / f"{part_name}.parquet",
-                        partial(_write_table, _to_table(rows), codec),
+                        partial(_write_table, _to_table(rows, self.counts), codec),
                     )
                 elif rows:
                     self.counts.update(_NOT_JSON + name for name in _columns_without_json(rows))
@@ -291,6 +293,22 @@ class PartedOutput:
             f"two columns of one name, so the JSON lines in {self.folder} lack {', '.join(names)}. Use --as parquet "
             "to keep them."
             if names
+            else ""
+        )
+
+    def describe_changed_values(self) -> str:
+        """Return a sentence about values of JSON lines that Parquet changed; empty without any."""
+        changes = [
+            f"{name.removeprefix(_AS_TEXT)} of {counted(count, 'row')} became text"
+            for name, count in self.counts.items()
+            if name.startswith(_AS_TEXT)
+        ]
+        if count := self.counts[_ROUNDED]:
+            changes.append(f"numbers of {counted(count, 'row')} were rounded")
+        return (
+            "A column of Parquet has one type, and numbers have 64 bits, so in the Parquet files in "
+            f"{self.folder} {', and '.join(changes)}. Use --as jsonl to keep them."
+            if changes
             else ""
         )
 
@@ -471,12 +489,14 @@ def _json_line(row: _Row) -> bytes:
     return (json.dumps(values) if raw.row is None else json_of(values)).encode()
 
 
-def _to_table(rows: Sequence[_Row]) -> Any:
-    """Return rows as a table with the columns of their source and the added ones."""
+def _to_table(rows: Sequence[_Row], counts: Counter[str]) -> Any:
+    """Return rows as a table with the columns of their source and the added ones. Count changed values
+    of JSON lines in `counts`.
+    """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     if any(row.raw.row is None for row in rows):
-        return _table_of_lines([_parse_line(_json_line(row)) for row in rows])
+        return _table_of_lines([_fields_of(row, counts) for row in rows], counts)
     runs: list[
         tuple[Any, list[int]]
     ] = []  # (batch, indices of rows), to copy rows of a batch at once
@@ -496,27 +516,49 @@ def _to_table(rows: Sequence[_Row]) -> Any:
     return table
 
 
-def _parse_line(line: bytes) -> dict[str, Any]:
-    """Return the JSON object in a line; U+FFFD replaces lone surrogates, which Arrow refuses."""
+def _fields_of(row: _Row, counts: Counter[str]) -> dict[str, Any]:
+    """Return the fields of a row, with the added ones. U+FFFD replaces lone surrogates, which Arrow
+    refuses. Count a row with numbers that a float rounds in `counts`.
+    """
+    is_rounded = False
+
+    def to_float(text: str) -> float:
+        nonlocal is_rounded
+        number = float(text)
+        is_rounded |= repr(number) != text and Decimal(repr(number)) != Decimal(text)
+        return number
+
+    is_object = row.raw.form == "jsonl" and row.raw.row is None and row.raw.fields is not None
+    line = row.raw.raw if is_object else _json_line(row)
     text = line.decode("utf-8-sig", "replace")
+    parse = partial(json.loads, parse_float=to_float)
     if "\\u" in text:
         text = (
-            json.dumps(json.loads(text), ensure_ascii=False)
+            json.dumps(parse(text), ensure_ascii=False)
             .encode("utf-16", "surrogatepass")
             .decode("utf-16", "replace")
         )
-    fields: dict[str, Any] = json.loads(text)
-    return fields
+    fields: dict[str, Any] = parse(text)
+    counts[_ROUNDED] += is_rounded
+    return fields | _added_fields(row)
 
 
-def _table_of_lines(lines: Sequence[dict[str, Any]]) -> Any:
+def _table_of_lines(lines: Sequence[dict[str, Any]], counts: Counter[str]) -> Any:
     """Return JSON objects as a table. A column with values of several types becomes a column of texts,
-    in which values that are not texts are written as JSON.
+    in which values that are not texts are written as JSON; these are counted in `counts`.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra
 
     names = dict.fromkeys(name for line in lines for name in line)
-    return pa.table({name: _to_column([line.get(name) for line in lines], name) for name in names})
+    table = pa.table({name: _to_column([line.get(name) for line in lines], name) for name in names})
+    texts = [column.name for column in table.schema if column.type == pa.string()]
+    counts.update(
+        _AS_TEXT + name
+        for name in texts
+        for line in lines
+        if not isinstance(line.get(name), str | None)
+    )
+    return table
 
 
 def _to_column(values: Sequence[Any], name: str) -> Any:

@@ -295,6 +295,27 @@ def test_a_column_of_mixed_types_is_written_as_text(run: Run, tmp_path: Path) ->
     assert dropped["dedup_of"].to_pylist() == ["b"]
 
 
+def test_values_of_json_lines_that_parquet_changes_are_counted(run: Run, tmp_path: Path) -> None:
+    numbers = ["0.1", "1e5", "1E400", "123456789.12345678901234567890", "0.1"]
+    mixed = ['"a"', "5", "null", f"{2**70}", "5"]
+    texts = [PAGE, OTHER, THIRD, "short \\u00e9", PAGE]
+    (tmp_path / "a.jsonl").write_text(
+        "".join(
+            f'{{"text": "{text}", "n": {number}, "mixed": {value}}}\n'
+            for text, number, value in zip(texts, numbers, mixed, strict=True)
+        )
+    )
+
+    ended = run("check", tmp_path / "a.jsonl", "--to", tmp_path / "to", "--as", "parquet")
+    assert (
+        "A column of Parquet has one type, and numbers have 64 bits, so in the Parquet files in "
+        f"{tmp_path / 'to'} mixed of 2 rows became text, and numbers of 2 rows were rounded. Use "
+        "--as jsonl to keep them."
+    ) in ended.err
+    ended = run("check", tmp_path / "a.jsonl", "--to", tmp_path / "lines")
+    assert "rounded" not in ended.err
+
+
 EVERY_TYPE = {
     "bool": pa.array([True]),
     "int64": pa.array([1]),
