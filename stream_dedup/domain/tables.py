@@ -54,7 +54,8 @@ class FittedTable:
                 yield from self._block(row, options.max_width)
 
     def _table(self, widths: Sequence[int]) -> Iterator[Text]:
-        for row in (self._headings, *self._rows):
+        has_headings = any(heading.plain for heading in self._headings)
+        for row in (self._headings, *self._rows)[not has_headings :]:
             line = _line()
             for column, (cell, width) in enumerate(zip(row[:-1], widths, strict=False)):
                 padding = " " * (width - cell.cell_len + _GAP)

@@ -93,7 +93,11 @@ def write_prints_of_files(
     if not is_single_file:
         writer.report_orphans(files)
     print_counts(
-        {"files": len(outdated), "documents": count, "unreadable": unreadable.count},
+        {
+            "files": len(outdated),
+            "documents": count + unreadable.count,
+            "unreadable": unreadable.count,
+        },
         as_json=request.as_json,
         to=str(to),
     )

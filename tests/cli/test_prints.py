@@ -61,11 +61,12 @@ def test_prints_and_judge_give_the_verdicts_of_check(run: Run, tmp_path: Path, d
 
     made = run("prints", data, "--to", tmp_path / "prints", "--jobs", 2, "--json")
     for path in sorted((path for path in data.rglob("*") if path.is_file()), reverse=True):
-        run("prints", path, "--to", (tmp_path / "one by one" / path.relative_to(data)).parent)
+        printed = run("prints", path, "--to", (tmp_path / "one by one" / path.relative_to(data)).parent)
+        assert printed.out.startswith("files")  # without a line of empty headings
     judged = run("judge", tmp_path / "prints", "--json")
 
     assert made.code == judged.code == whole.code == 1  # one file is no gzip
-    expected = {"to": str(tmp_path / "prints"), "files": 5, "documents": 200, "unreadable": 3}
+    expected = {"to": str(tmp_path / "prints"), "files": 5, "documents": 203, "unreadable": 3}
     assert made.json == expected
     assert judged.out == whole.out
     assert '"reason": "near"' in judged.out
