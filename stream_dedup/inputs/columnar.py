@@ -28,7 +28,7 @@ from stream_dedup.domain.errors import InputError
 from stream_dedup.domain.extras import install_command
 from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 
-PARQUET, ARROW = ("parquet", "pq"), ("arrow", "feather", "ipc")
+PARQUET, ARROW = ("parquet", "pq"), ("arrow", "arrows", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 256
 _READ_BYTES: Final = 512 << 20  # of one read, as if each row had all bytes of its row group
@@ -235,7 +235,11 @@ def _read_arrow(path: Path) -> Iterator[ColumnarRows]:
     number = 0
     with _open_arrow(path) as opened:
         count = getattr(opened, "num_record_batches", None)  # a stream has none
-        batches = opened if count is None else (_read_batch(opened, i) for i in range(count))
+        batches = (
+            _read_stream(opened)
+            if count is None
+            else (_read_batch(opened, i) for i in range(count))
+        )
         for index, batch in enumerate(batches):
             damage = batch if isinstance(batch, Exception) else _find_damage(batch, full=False)
             if damage is not None:
@@ -351,6 +355,14 @@ def _text_bytes(array: Any) -> Any:
     # A view has 16 bytes and begins with its length; Arrow has no function for it.
     sizes = np.frombuffer(array.buffers()[1] or b"", np.int32)[::4]
     return sizes[array.offset : array.offset + len(array)].astype(np.int64)
+
+
+def _read_stream(opened: Any) -> Iterator[Any]:
+    """Yield the batches of an Arrow stream, and an error for the rest after a damaged one."""
+    try:
+        yield from opened
+    except _damage_errors() as error:
+        yield error
 
 
 def _read_batch(opened: Any, index: int) -> Any:

@@ -20,6 +20,8 @@ from stream_dedup.domain.extras import install_command
 
 SUFFIXES: Final = (".gz", ".zst")
 _MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+# The reasons of zlib and zstd for bytes that do not begin a member.
+_NOT_PACKED: Final = ("incorrect header check", "Unknown frame descriptor")
 # The first bytes of a member; for gzip with the byte of its only method, because any data can
 # contain the two bytes of `_MAGIC`.
 _BEGINNING: Final = {".gz": b"\x1f\x8b\x08", ".zst": _MAGIC[".zst"]}
@@ -85,7 +87,10 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
                 raise
             following = _next_member(source, offset + 1)
             is_trailing = begins and following is None and not _is_member(source, offset)
-            yield Piece(b"", offset, damage=str(error), is_trailing=is_trailing)
+            damage = str(error)
+            if offset == 0 and any(reason in damage for reason in _NOT_PACKED):
+                damage = f"it is not compressed as its name says; remove {packing} from the name"
+            yield Piece(b"", offset, damage=damage, is_trailing=is_trailing)
             offset = following
         else:
             offset = _after_padding(file, member.end)

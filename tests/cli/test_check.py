@@ -217,7 +217,11 @@ def test_unreadable_lines_are_reported_and_the_rest_is_judged(run: Run, tmp_path
     [
         ("none.jsonl", None, "does not exist"),
         ("odd.xyz", b"x", "add --format jsonl, text, lines, warc or columns"),
-        ("bad.jsonl.gz", b"not gzip", "bad.jsonl.gz cannot be read"),
+        (
+            "bad.jsonl.gz",
+            b'{"id": 1, "text": "x"}\n',
+            "bad.jsonl.gz cannot be read: it is not compressed as its name says; remove .gz from",
+        ),
         (
             "cut.jsonl.gz",
             gzip.compress(b'{"id": 1, "text": "x"}\n' * 1000, mtime=0)[:-30],

@@ -24,7 +24,7 @@ from stream_dedup.domain.errors import InputError, StoreError
 from stream_dedup.domain.extras import install_command
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import columns_of
-from stream_dedup.inputs.sources import find_files, read_documents
+from stream_dedup.inputs.sources import DAMAGED_FILE, find_files, read_documents
 from stream_dedup.inputs.storage import storage_at
 from stream_dedup.loading.documents import record_of
 from stream_dedup.settings.layers import load_settings
@@ -448,12 +448,15 @@ def test_a_damaged_table_file_is_reported(tmp_path: Path, name: str, damage: str
     *sound, last = read_documents(find_files(str(tmp_path / name), "auto"))
 
     assert last.lost is not None
-    assert re.match(
-        rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$",
-        last.lost.message,
+    is_cut_stream = (name, damage) == ("a.arrow", "cut")
+    sentence = (
+        rf"^Batch 2 of {name} cannot be read: "
+        if is_cut_stream
+        else rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$"
     )
-    expected = 3000 if (name, damage) == ("a.arrow", "cut") else 0
-    assert len(sound) == expected
+    assert re.match(sentence, last.lost.message)
+    assert last.lost.error_class == DAMAGED_FILE
+    assert len(sound) == (3000 if is_cut_stream else 0)
 
 
 def small_table(seed: int) -> pa.Table:
