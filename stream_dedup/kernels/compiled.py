@@ -317,7 +317,7 @@ def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
         is_unheard = not _logger.hasHandlers()
         _logger.log(
             logging.WARNING if has_shipped or is_unheard else logging.INFO,
-            "Kernels are compiled now, once, which takes up to a minute of CPU.%s They are "
+            "Kernels that are not stored yet are compiled now, which takes up to a minute of CPU.%s They are "
             "stored in %s for the next start.",
             reason, directory,
         )  # fmt: skip
