@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
+import signal
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -512,12 +513,15 @@ def _judge_unwritten(
 
 @contextlib.contextmanager
 def _report_interrupt(describe: Callable[[], str]) -> Iterator[None]:
-    """Print the sentence that `describe` returns if the command is interrupted."""
+    """Print the sentence that `describe` returns if Ctrl-C or SIGTERM ends the command."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     except KeyboardInterrupt:
         note(f"Interrupted. {describe()}")
         raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def require_outside(targets: Sequence[str], *folders: Path | None) -> None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -466,7 +467,31 @@ def test_an_interrupted_check_reports_what_it_has_written(
     assert plain.err == ""
 
 
-def test_dedup_returns_a_row_for_each_unreadable_document(tmp_path: Path) -> None:
+def test_sigterm_says_how_to_continue_as_ctrl_c_does(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(jsonl({"id": n, "text": text()} for n in range(3)))
+    read = checking.read_documents
+
+    def terminated(files: Sequence[Any], *arguments: Any) -> Iterator[Any]:
+        for row in read(files, *arguments):
+            signal.raise_signal(signal.SIGTERM)
+            yield row
+
+    monkeypatch.setattr(parts, "read_documents", terminated)
+    # Without the handler of the command this one would be called, and the run would go on.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    ended = run("check", path, "--to", tmp_path / "out")
+    signal.signal(signal.SIGTERM, before)
+
+    assert ended.code == 130
+    assert ended.err == (
+        f"Interrupted. {tmp_path / 'out'} contains 0 rows; run the same command again to continue.\n"
+    )
+
+
+def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
     """As many rows as documents and losses, a warning with their number; and an error if there is
     nothing else."""
     write_folder(tmp_path / "data")
