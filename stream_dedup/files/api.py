@@ -177,7 +177,8 @@ ContentOrPrint: TypeAlias = str | Vector | Print
 def page_text(page: str | bytes, encoding: str | None = None) -> str:
     """Return the main text of a web page, which `check` judges; needs `crawl-dedup[html]`.
 
-    `encoding`: for bytes, the encoding that the server named, as in `text/html; charset=...`.
+    `encoding`: for bytes, the encoding that the server named, as in `text/html; charset=...`; one that
+    browsers do not know is ignored.
 
     Raises:
         ConfigurationError: the extractor is not installed.
