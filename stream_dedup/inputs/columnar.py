@@ -7,9 +7,9 @@ batches are sized by the bytes of their JSON, and a row of more than 64 MiB is n
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again
 has the same bytes. NaN and infinity become null, times are truncated to microseconds. Bytes are text
-if they are UTF-8; otherwise the JSON omits them, like times that Python cannot express. If a row, a batch or a row group is damaged, all
-others are read. Batches of Arrow are validated before use: pyarrow crashes the process on invalid
-ones.
+if they are UTF-8; otherwise the JSON omits them, like times that Python cannot express. If a row, a
+batch or a row group is damaged, all others are read. Batches of Arrow are validated before use:
+pyarrow crashes the process on invalid ones.
 """
 
 from __future__ import annotations

@@ -435,6 +435,13 @@ def test_a_folder_of_shards_is_read_in_the_order_of_its_names(tmp_path: Path) ->
     assert [row["id"] for row in rows(tmp_path)] == expected
 
 
+def test_the_name_of_an_arrow_stream_can_end_in_arrows(tmp_path: Path) -> None:
+    write(tmp_path / "a.arrow")
+    (tmp_path / "a.arrow").rename(tmp_path / "a.arrows")
+
+    assert len(rows(tmp_path / "a.arrows")) == 10_000
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
 def test_a_damaged_table_file_is_reported(tmp_path: Path, name: str, damage: str) -> None:
