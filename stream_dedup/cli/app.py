@@ -92,6 +92,14 @@ class _LazyGroup(TyperGroup):
             found = command_named(found.whole_name).to_click()
         return name, found, remaining
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; leave out the name of a Python error in front of a message of typer."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
 
 def _location(whole_name: str) -> tuple[str, str]:
     """Return the name of a command's file and of its function."""

@@ -102,9 +102,9 @@ def parse(text: str) -> RecipeMethod:
     name, colon, width = " ".join(text.lower().split()).partition(":")
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = f"did you mean {near[0]!r}? A" if near else "a"
         raise ConfigurationError(
-            f"There is no recipe {text.strip()[:60]!r}; {hint}A recipe is one of "
+            f"There is no recipe {text.strip()[:60]!r}; {hint} recipe is one of "
             f"{', '.join(PRESETS)}, perhaps with a width: chars:64."
         )
     method = PRESETS[name]

@@ -205,6 +205,7 @@ def test_recipe_never_shows_its_key() -> None:
     ("arguments", "sentence"),
     [
         ({"preset": "wrods"}, "did you mean 'words'"),
+        ({"preset": "xyz"}, "'xyz'; a recipe is one of words, chars"),
         ({"width": 65}, "32, 64, 128 bits, not 65"),
         ({"preset": "keywords:128"}, "32, 64 bits, not 128"),
         ({"preset": "raw | chars:3 | one | md5 | signs:64"}, "A recipe is one of words, chars"),
