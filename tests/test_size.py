@@ -10,22 +10,22 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_735
+WHOLE = 32_792
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
 CEILINGS = {
     "audit": 1_681,
     "broker": 419,
-    "cli": 1_337,
+    "cli": 1_345,
     "console": 1_612,
     "demo": 504,
-    "domain": 1_831,
-    "files": 2_726,
+    "domain": 1_832,
+    "files": 2_761,
     "fingerprinting": 2_206,
     "index": 5_464,
     "indexer": 674,
-    "inputs": 2_906,
+    "inputs": 2_919,
     "insights": 477,
     "kafka": 1_839,
     "kernels": 293,
