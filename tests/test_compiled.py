@@ -318,10 +318,13 @@ def test_compiling_is_printed_if_a_program_has_no_log(
     alone.addHandler(handler)
     log_compiling(False, tmp_path)
 
-    assert heard.count("Kernels that are not stored yet are compiled now, which takes up to a min") == 1
-    assert str(tmp_path) in heard
-    assert str(compiled.SHIPPED) not in heard
-    assert [one.levelname for one in lines] == ["INFO"]
+    assert (
+        printed.count("Kernels that are not stored yet are compiled now, which takes up to a min")
+        == 1
+    )
+    assert str(tmp_path) in printed
+    assert str(compiled.SHIPPED) not in printed
+    assert [line.levelname for line in lines] == ["INFO"]
     assert capsys.readouterr().err == ""
 
 

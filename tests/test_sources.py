@@ -223,7 +223,7 @@ def test_the_kept_rows_of_a_duckdb_relation_are_an_arrow_table() -> None:
     assert dedup([Relation(table)], returns="kept")[0].equals(expected)
 
 
-def test_ids_stay_what_they_are() -> None:
+def test_ids_keep_their_type() -> None:
     for ids in ([10, 11, 12], [b"a", b"b", b"c"], [uuid.UUID(int=number) for number in range(3)]):
         found = dedup({"id": ids, "text": TEXTS}, id="id")
         assert found["id"] == ids

@@ -138,7 +138,7 @@ def test_a_wrong_choice_is_a_sentence_without_the_name_of_a_python_error(run: Ru
     assert "Invalid value for '--compression': 'lzma' is not one of 'zstd'" in ended.words
 
 
-def test_a_configuration_error_is_its_sentence_and_78(
+def test_a_configuration_error_exits_78_and_names_every_problem(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Standard error has a line for each problem and no traceback; standard output is empty."""

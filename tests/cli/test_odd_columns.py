@@ -47,7 +47,7 @@ def test_check_and_dedup_read_a_file_alike(run: Run, tmp_path: Path, suffix: str
     path = written(tmp_path / f"nulls.{suffix}", rows)
     with pytest.warns(UserWarning, match="^2 of 3 rows have no 'k'; their id, url or pos"):
         ids = found(path, id="k")
-    assert checked(run, path, "--id-field", "k") == ids
+    assert check_rows(run, path, "--id-field", "k") == ids
     assert [reason for _, reason in ids] == ["new", "new", "exact"]
     assert ids[1][0] == "1.5"
     assert ids[0][0].startswith("nulls.")
@@ -95,18 +95,18 @@ def test_rows_with_an_empty_id_are_no_versions_of_one_document(
     path = written(tmp_path / f"a.{suffix}", [{name: "", "text": PAGE}, {name: "", "text": OTHER}])
     ids = [f"{path.name}:{number + (suffix == 'jsonl')}" for number in (0, 1)]
 
-    assert checked(run, path, "--id-field", name) == [(row_id, "new") for row_id in ids]
+    assert check_rows(run, path, "--id-field", name) == [(row_id, "new") for row_id in ids]
     assert "2 of 2 documents have no" in run("check", path, "--id-field", name).err
     with pytest.warns(UserWarning, match="^2 of 2 rows have no"):
-        assert found(path, id=name) == [(row_id, "new") for row_id in ids]
+        assert dedup_rows(path, id=name) == [(row_id, "new") for row_id in ids]
     with pytest.warns(UserWarning, match="^2 of 2 rows have no"):
-        assert found({name: ["", ""], "text": [PAGE, OTHER]}, id=name)[1] == ("Row 1", "new")
+        assert dedup_rows({name: ["", ""], "text": [PAGE, OTHER]}, id=name)[1] == ("Row 1", "new")
 
 
 def test_ids_that_pandas_made_floats_are_whole_numbers() -> None:
     frame = {"id": [1.0, 2.0, float("nan")], "text": [PAGE, OTHER, PAGE]}
     with pytest.warns(UserWarning, match="^1 of 3 rows have no 'id'; their id, url or position is"):
-        assert found(frame, id="id") == [(1, "new"), (2, "new"), ("Row 2", "exact")]
+        assert dedup_rows(frame, id="id") == [(1, "new"), (2, "new"), ("Row 2", "exact")]
     with pytest.raises(InputError, match="convert the column that id= names to texts or whole"):
         dedup({"id": [1.5], "text": [PAGE]}, id="id")
 
@@ -161,7 +161,7 @@ def test_check_keeps_rows_with_dates_that_python_lacks(run: Run, tmp_path: Path,
     assert pq.read_table(folder / "kept").equals(pq.read_table(path).slice(0, 2))
     assert pq.read_table(folder / "duplicates")["id"].to_pylist() == ["c"]
     assert not list((folder / "unreadable").iterdir())
-    assert checked(run, path) == found(path) == [("a", "new"), ("b", "new"), ("c", "exact")]
+    assert check_rows(run, path) == dedup_rows(path) == [("a", "new"), ("b", "new"), ("c", "exact")]
     ended = run("check", path, "--to", tmp_path / "lines", "--as", "jsonl")
     assert "years after 9999" in ended.err
     assert "lack odd of 2 rows. Use --as parquet" in ended.err

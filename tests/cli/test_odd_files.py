@@ -491,7 +491,7 @@ def test_sigterm_says_how_to_continue_as_ctrl_c_does(
     )
 
 
-def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
+def test_dedup_returns_a_row_for_each_unreadable_document(tmp_path: Path) -> None:
     """As many rows as documents and losses, a warning with their number; and an error if there is
     nothing else."""
     write_folder(tmp_path / "data")

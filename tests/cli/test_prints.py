@@ -61,7 +61,9 @@ def test_prints_and_judge_give_the_verdicts_of_check(run: Run, tmp_path: Path, d
 
     made = run("prints", data, "--to", tmp_path / "prints", "--jobs", 2, "--json")
     for path in sorted((path for path in data.rglob("*") if path.is_file()), reverse=True):
-        printed = run("prints", path, "--to", (tmp_path / "one by one" / path.relative_to(data)).parent)
+        printed = run(
+            "prints", path, "--to", (tmp_path / "one by one" / path.relative_to(data)).parent
+        )
         assert printed.out.startswith("files")  # without a line of empty headings
     judged = run("judge", tmp_path / "prints", "--json")
 
