@@ -39,7 +39,7 @@ from stream_dedup.log.records import FORMATS
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A volume's state, without `entries` and `neighbours`, and its other values.
+    """The values of a volume. The `state` has no `entries` and no `neighbours`.
 
     `log` is None until the volume is bound to one; `unanswered` are the log offsets whose stored
     answer is possibly undelivered. `restored`: the volume is from a snapshot and has not answered
@@ -75,8 +75,8 @@ def read(store: Store) -> Contents:
     """Read a volume; an empty one contains the state before the first log record.
 
     Raises:
-        OtherFormatError: it is of a newer version, or of a log in a newer format.
-        FormatError: it is damaged, or not an index's.
+        OtherFormatError: a newer version wrote it, or its log has a newer format.
+        FormatError: it is damaged, or no index wrote it.
         StoreError: it cannot be read.
     """
     keys = [

@@ -9,9 +9,9 @@ each preceded by its length or count:
     sources     the source partitions by number, with their watermarks
     verdicts    the cached verdicts, by source, offset and value digest
     copies      the rows of entries that have copies, then the ids of their best copies, by entry
-    last texts  the digests of the last texts of ids, if they are not those of the entries, by entry
-    entries     the live representatives in log order: rows (`layout.row_type`, with places of
-                four bytes and the sizes of the ids), then ids
+    last texts  the digest of each id's last text, if its entry has another text, by entry
+    entries     the live representatives in log order: rows (`layout.row_type`, but `place` has four
+                bytes, and `ids_end` is the id's size), then ids
 
 It does not contain the answered offset, stored answers and the log's name, which differ between
 replicas.

@@ -62,7 +62,7 @@ class LogIndex:
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
-        OtherFormatError: the volume is of a newer version, or of a log in a newer format.
+        OtherFormatError: a newer version wrote the volume, or its log has a newer format.
         StoreError: the volume is damaged or cannot be read.
     """
 
@@ -298,7 +298,7 @@ class LogIndex:
             if neighbours is None or entries is None:
                 return Similar(self._applied, plan, (), 0, by_digest_only=is_short)
             limbs = check_limbs(neighbours, print_limbs)
-            number = neighbours.find_digest(text_digest, scope)
+            same_text = neighbours.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, neighbours, sketch)
             near = (
@@ -306,9 +306,9 @@ class LogIndex:
                 if is_short
                 else neighbours.find_near(limbs, scope, features, sketch, plan.alike_mins[0])
             )
-            # `number` has the same text; it is listed first, with distance 0.
-            ranked = [(distance, entry) for distance, entry in near if entry != number]
-            ranked = [(0, number), *ranked] if number >= 0 else ranked
+            # The entry with the same text is listed first, with distance 0.
+            ranked = [(distance, entry) for distance, entry in near if entry != same_text]
+            ranked = [(0, same_text), *ranked] if same_text >= 0 else ranked
             results = tuple(describe_entries(entries, state.sources, ranked[:limit]))
             return Similar(self._applied, plan, results, len(ranked), is_short)
 

@@ -26,7 +26,7 @@ from stream_dedup.index.tables.neighbours import Neighbours
 class Entry:
     """A live representative in the result of a look-up.
 
-    `print` is a number; its low bits are the print's low limb.
+    `print` is the fingerprint as one number, whose low 64 bits are its low limb.
     """
 
     number: int
@@ -45,9 +45,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """The result of a look-up with `plan`: `found` contains (distance in bits, entry) by distance.
+    """The result of a look-up with `plan`, after the log records below offset `applied`.
 
-    In all, `total` entries were found, after the log records below offset `applied`.
+    `found` contains the first (distance in bits, entry) by distance; `total` counts all that were
+    found.
     `by_digest_only`: the text has too few features, so only an equal text could be found.
     """
 

@@ -107,7 +107,7 @@ def snapshot_fields(snapshot: Snapshot, place: str) -> dict[str, Any]:
 
 
 def snapshot_rows(snapshot: Snapshot, place: str, seconds: float) -> list[list[str]]:
-    """Return a snapshot in `place` as the rows (name, text) of a table; it took `seconds`."""
+    """Return a snapshot in `place`, taken in `seconds`, as the rows (name, text) of a table."""
     manifest = snapshot.manifest
     plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
     return [

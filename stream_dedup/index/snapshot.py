@@ -3,7 +3,8 @@
     PLACE/NAME/snapshot.json   the manifest, written last: without it a snapshot is unfinished
     PLACE/NAME/volume/         the volume's files
 
-NAME is the time and the owner, so that names sort by time.
+PLACE is a folder or an object store's address. NAME is the time and the owner, so names sort by
+time.
 
 How a snapshot is taken:
 
@@ -166,8 +167,8 @@ def take(
 ) -> Snapshot:
     """Take a snapshot of the volume of a stopped index, or of a checkpoint of a running one.
 
-    `by` is the owner, a part of the name. Of the same log, `keep` snapshots remain, or all if it is
-    None. If the newest is so recent that none is due (`due_at`), return that one.
+    `by` is the owner, a part of the name. The newest `keep` snapshots of the log remain, or all if
+    `keep` is None. If none is due yet (`due_at`), return the newest one.
 
     Raises:
         InputError: there is no index, or `place` is within its volume.
@@ -230,8 +231,8 @@ def _names(storage: Storage) -> list[str]:
 
 
 def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
-    """Return when the next snapshot is due, in seconds since 1970; 25 % later for another owner than
-    that of the last one.
+    """Return when the next snapshot is due, in seconds since 1970. An owner that did not take the last
+    one waits 25 % longer.
 
     So the same replica usually takes all snapshots, and most files of its volume are in the place
     already.
@@ -460,7 +461,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
         if size > _MANIFEST_BYTES_MAX:
             raise ValueError(f"it has {size} bytes; the limit is {_MANIFEST_BYTES_MAX}")
         fields = parse_json(b"".join(storage.parts(file, size)))
-        is_whole = isinstance(fields, dict) and fields.pop("checksum", None) == _checksum(fields)
+        is_intact = isinstance(fields, dict) and fields.pop("checksum", None) == _checksum(fields)
     except FileNotFoundError as error:
         raise InputError(
             f"The snapshot {path} was removed while it was read; name another."
@@ -476,7 +477,7 @@ def read_manifest(storage: Storage, name: str) -> Manifest:
             f"version reads up to {FORMAT}. Restore it with the version that took it "
             f"({printable(str(fields.get('program')), 40)}) or a newer one."
         )
-    if not is_whole:
+    if not is_intact:
         raise FormatError(
             f"The manifest {path}/{MANIFEST} does not match its checksum: it was damaged or "
             "edited. Take another snapshot."
@@ -549,7 +550,8 @@ def restore(
     Raises:
         InputError: there is no finished snapshot, or `volume` is not empty.
         ConfigurationError: the snapshot follows another log.
-        FormatError: a file is missing, truncated or changed; the message names the snapshot before.
+        FormatError: a file is missing, truncated or changed; the message names the previous
+        snapshot.
         OtherFormatError: it is of a newer version, or of another layout.
         StoreError: the place or the volume cannot be used.
     """

@@ -85,7 +85,7 @@ def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, refus
 def find_refusal(
     declared: Declaration | None, plan: Plan | None, sizes: tuple[int, int], batch: Batch
 ) -> str | None:
-    """Return the sentence that rejects a batch, or None.
+    """Return why a batch breaks a rule of the log, as a sentence; None if it does not.
 
     `sizes` are (limbs of the log's prints, bytes of its sketches), 0 before the first batch.
     """

@@ -1,12 +1,13 @@
 """The best copy of each representative, and, if the log counts copies, their number.
 
-    row     copies(u32), then the best copy so far: features(u32) time_ms(i64) rule(u8: by which it
-            beat the best before it; 0 if that is the representative itself) source(u32) offset(i64)
+    row     copies(u32), then the best copy so far: features(u32) time_ms(i64) rule(u8: the rule by
+            which it beat the earlier ones; 0 while the representative is best) source(u32)
+            offset(i64)
 
 A representative has a row, under its entry's number, once it has a better copy or a counted copy.
-The id of the best copy is stored under another key, so that `forget` reads ids only. A batch reads
-the rows of all representatives that its duplicates name in one request, and writes them with its
-other effects.
+The id of the best copy is stored under another key, so that `forget` reads ids only. Judging a
+batch reads the rows of all representatives that its duplicates name in one request; the batch's
+write contains them.
 
 Invariants: rows depend on the log alone: of two equally good copies the earlier one counts as
 better; a row is deleted with its representative, and moves when the representative is renewed; a
@@ -68,15 +69,15 @@ class CopyCounts:
     def count(
         self,
         entries: NDArray[np.int64],
-        first: Copies,
+        representatives: Copies,
         copies: Copies,
         ids: Sequence[bytes],
         rule: BetterRule,
         *,
         counts_copies: bool,
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-        """Add the duplicates `copies` with their `ids`, which name the representatives `entries` (n,)
-        with the columns `first`.
+        """Add the duplicates `copies` with their `ids`; each names the representative in the same row
+        of `entries` (n,) and `representatives`.
 
         Unless `counts_copies`, only rows of duplicates that beat their representative are read.
         Return two columns (n,): the number of copies of the representative up to each duplicate, and
@@ -84,7 +85,7 @@ class CopyCounts:
         """
         counts, better = np.zeros(len(entries), np.uint32), np.zeros(len(entries), np.uint8)
         beats_representative = np.empty(len(entries), np.bool_)
-        _mark_better(first, copies, int(rule), beats_representative)
+        _mark_better(representatives, copies, int(rule), beats_representative)
         checked = np.arange(len(entries)) if counts_copies else np.flatnonzero(beats_representative)
         if not len(checked):
             return counts, better
@@ -96,7 +97,7 @@ class CopyCounts:
             self._rows,
             places,
             checked,
-            first,
+            representatives,
             copies,
             beats_representative,
             int(rule),
@@ -202,15 +203,15 @@ def _is_better(
 
 
 @kernel
-def _mark_better(first: Any, copies: Any, rule: Any, beats_representative: Any) -> None:
+def _mark_better(representatives: Any, copies: Any, rule: Any, beats_representative: Any) -> None:
     """Set `beats_representative` (n,): whether each duplicate is better than its representative."""
     for index in range(len(beats_representative)):
         beats_representative[index] = _is_better(
             rule,
             copies.features[index],
             copies.times_ms[index],
-            first.features[index],
-            first.times_ms[index],
+            representatives.features[index],
+            representatives.times_ms[index],
         )
 
 
@@ -219,7 +220,7 @@ def _count(
     rows: Any,
     places: Any,
     checked: Any,
-    first: Any,
+    representatives: Any,
     copies: Any,
     beats_representative: Any,
     rule: Any,
@@ -231,8 +232,11 @@ def _count(
     for index in range(len(places)):
         row, copy = rows[places[index]], checked[index]
         if row.copies == 0 and row.rule == 0:
-            row.features, row.time_ms = first.features[copy], first.times_ms[copy]
-            row.source, row.offset = first.sources[copy], first.offsets[copy]
+            row.features, row.time_ms = (
+                representatives.features[copy],
+                representatives.times_ms[copy],
+            )
+            row.source, row.offset = representatives.sources[copy], representatives.offsets[copy]
         if counts_copies:
             if row.copies < _COPIES_MAX:
                 row.copies += 1

@@ -7,7 +7,7 @@ The steps:
   3  add rows of new representatives, and cache verdicts at or above the watermarks
   4  if duplicates refresh the window, renew the representatives that they name
 
-Nothing here writes to the volume. Only two kinds of stored entries are read: those that duplicates
+Nothing here writes to the volume. Only two kinds of stored entries are read: those that verdicts
 name, and those of redelivered documents.
 """
 
@@ -223,7 +223,7 @@ def _judge_new(
     duplicates, names_entry = np.flatnonzero(is_duplicate), is_duplicate | (judged.sibling >= 0)
     named_entries = judged.entry[duplicates]
     # The representatives of duplicates and the siblings of new documents.
-    duplicates_and_siblings = np.where(is_duplicate, judged.entry, judged.sibling)[names_entry]
+    all_named_entries = np.where(is_duplicate, judged.entry, judged.sibling)[names_entry]
     new_rows = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(new_rows):
         added_places, is_short = places[new_rows], outcome[new_rows] == OUTCOME_SHORT
@@ -240,7 +240,7 @@ def _judge_new(
     distances = np.zeros(len(places), np.uint8)
     handles = handle_of(judging.log_offset, places)
     copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
-    all_representatives = entries.representatives(duplicates_and_siblings)
+    all_representatives = entries.representatives(all_named_entries)
     if len(named_entries):
         representatives = all_representatives.select(is_duplicate[names_entry])
         judging.named_entries.update(named_entries.tolist())
@@ -283,7 +283,7 @@ def _count_copies(
     """
     return state.copies.count(
         named_entries,
-        first=Copies(
+        representatives=Copies(
             features=representatives.features,
             times_ms=representatives.times_ms,
             sources=representatives.sources,

@@ -9,8 +9,9 @@ representative of its id.
 
 Invariants: last texts depend on the log alone. Judged documents set the last texts of their ids, in
 log order, and so do seeds and releases that become representatives. A stored digest is deleted with
-its entry, and moves when the representative is renewed, which makes it the latest one. If an order
-removes the latest representative of an id, the last text becomes the one before this representative.
+its entry, and moves when the representative is renewed; the renewed one is the latest. If an order
+removes the latest representative of an id, the last text becomes the one before this
+representative.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def find_latest(
     }
     digests = last_texts.read(list(latest.values()))
     return {
-        name: IdText(entry, texts[entry][2], digests.get(entry, texts[entry][2]))
-        for name, entry in latest.items()
+        scoped_id: IdText(entry, texts[entry][2], digests.get(entry, texts[entry][2]))
+        for scoped_id, entry in latest.items()
     }
 
 
@@ -124,7 +125,7 @@ def update_last_texts(
     `returned` if the id had another text in between.
 
     `columns`, `ids` and `reasons` are those of all documents of the batch, (n,) each, and `named` the
-    entries that duplicates name. The unique documents are already the last entries.
+    entries that duplicates name. The unique documents were added before, as the last entries.
     """
     is_duplicate = reasons >= Reason.EXACT
     duplicates = np.flatnonzero(is_duplicate & (columns.ids != 0))
@@ -148,15 +149,15 @@ def update_last_texts(
         len(unique),
         known,
     )
-    unique_places = np.flatnonzero(np.isin(columns.ids[unique], columns.ids[duplicates]))
-    if not latest and not len(unique_places):
+    unique_rows = np.flatnonzero(np.isin(columns.ids[unique], columns.ids[duplicates]))
+    if not latest and not len(unique_rows):
         return
-    new = {int(unique[index]): first + int(index) for index in unique_places}
+    new_entries = {int(unique[index]): first + int(index) for index in unique_rows}
     changed: dict[int, IdText] = {}
-    for place in sorted([*duplicates.tolist(), *new]):
+    for place in sorted([*duplicates.tolist(), *new_entries]):
         digest = columns.digests[place].tobytes()
-        if place in new:
-            latest[scoped_ids[place]] = IdText(new[place], digest, digest)
+        if place in new_entries:
+            latest[scoped_ids[place]] = IdText(new_entries[place], digest, digest)
             continue
         text = latest.get(scoped_ids[place])
         if text is None or text.last_digest == digest:

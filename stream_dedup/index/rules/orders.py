@@ -88,7 +88,7 @@ def apply_control(state: IndexState, log_offset: int, control: Control) -> bool:
     """Apply a control record; return False if it is invalid or has no effect.
 
     Raises:
-        ConfigurationError: only this index cannot apply it; nothing has changed.
+        ConfigurationError: this index has too little memory for it; nothing has changed.
         StoreError: the volume failed.
     """
     try:
@@ -184,8 +184,8 @@ def _retract(
     )
     state.drop(entries, "retract")
     for (place, key), entry in zip(known, entries_found.tolist(), strict=True):
-        # Duplicates too: they are not representatives, but must not get the same verdict again,
-        # because their output refused them.
+        # Of duplicates too: the output topic refused them, so they must not get the same verdict
+        # again.
         state.positions.retract(
             key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
         )

@@ -144,7 +144,7 @@ Spans = dict[int, tuple[int, int]]
 
 
 def _reasons_of(verdict: Verdict) -> NDArray[np.bool_]:
-    """Return which numbers are those of reasons with a verdict, (256,)."""
+    """Return the mask (256,) of the numbers of reasons with this verdict."""
     return np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is verdict])
 
 
@@ -154,11 +154,10 @@ _IS_UNIQUE, _IS_DUPLICATE = _reasons_of(Verdict.UNIQUE), _reasons_of(Verdict.DUP
 class CachedRecord:
     """The cached verdicts of one log record, as columns (n,) in the order of its documents.
 
-    A handle is that of the representative that a duplicate names, or that the document became.
-    `is_kept` is false for verdicts that were dropped one by one. `sources_remaining` is the number of
-    sources whose watermark has not passed the record; at 0 the whole record is dropped. `reach` is, by
-    source, the highest offset in this record and in those before it in the source's list in
-    `Positions`.
+    A document's handle is that of the representative that it names or became. `is_kept` is false
+    for verdicts that were dropped one by one. `sources_remaining` is the number of sources whose
+    watermark has not passed the record; at 0 the whole record is dropped. `reach` is, by source,
+    the highest offset in this record and in those before it in the source's list in `Positions`.
     """
 
     __slots__ = (
@@ -419,7 +418,7 @@ class Positions:
 
     def _records_naming(self, handle: int) -> list[CachedRecord]:
         """Return the records in which a duplicate may name a representative, and remove its handle
-        from the index of handles: it is asked for once.
+        from the index of handles: it is looked up only once.
 
         First index the records that are newer than the last indexed one.
         """

@@ -10,7 +10,7 @@ def reason_of_duplicate(*, same_text: bool, same_id: bool) -> Reason:
     """Return the reason of a duplicate, which may have the same text or id as its representative.
 
     `neighbours` finds the representative in the document's scope: one with the same text, otherwise
-    the earliest in the log that is near. Without any, the document is unique. The earliest is
+    the earliest in the log that is near. If neither exists, the document is unique. The earliest is
     chosen, not the nearest: no earlier one can be appended later, so the choice stays the same. A
     duplicate with the same text is never near, and an empty id never counts as the same.
     """

@@ -40,7 +40,7 @@ _GENERATION: Final = struct.Struct("<Qq")
 
 
 def slice_ms_of(window: Window | None) -> int:
-    """Return the log time of one generation in milliseconds."""
+    """Return the length of a slice in milliseconds of log time."""
     return _DAY_MS if window is None else window.length_ms // SLICES
 
 
@@ -134,8 +134,8 @@ class Generations:
         return list(self._generations)
 
     def first(self, entries: int) -> int:
-        """Return the lowest entry that is not dropped, of `entries` so far; `entries` if there is
-        none.
+        """Return the lowest entry that is not dropped; if there is none, `entries`, their number so
+        far.
         """
         return self._generations[0][0] if self._generations else entries
 
