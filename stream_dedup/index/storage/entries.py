@@ -156,8 +156,8 @@ class Entries:
         self._sketch_bytes = sketch_bytes
         self._type = row_type(limbs, sketch_bytes)
         self._open_pages: dict[int, EntryPage] = {}
-        self._changed: set[int] = set()
-        self._dropped: list[int] = []
+        self._changed_pages: set[int] = set()
+        self._deleted_pages: list[int] = []
         self._reader = ThreadPoolExecutor(1)
         self.count = 0
 
@@ -267,7 +267,7 @@ class Entries:
         while added < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
             page = self._open_pages.setdefault(number, EntryPage())
-            self._changed.add(number)
+            self._changed_pages.add(number)
             end = min(len(rows), added + PAGE_ENTRIES - used)
             page_rows, end_byte = rows[added:end], int(ids.stops[end - 1])
             page_rows["ids_end"] = ids.stops[added:end] - (first_byte - len(page.ids))
@@ -326,21 +326,23 @@ class Entries:
                 rows["ids_end"] = np.cumsum([len(part) for part in page_ids])
                 if len(rows) < PAGE_ENTRIES or rows["state"].any():
                     self._open_pages[page] = EntryPage(rows.tobytes(), b"".join(page_ids))
-                    self._changed.add(page)
+                    self._changed_pages.add(page)
                     continue
             self._open_pages.pop(page, None)
-            self._changed.discard(page)
-            self._dropped.append(page)
+            self._changed_pages.discard(page)
+            self._deleted_pages.append(page)
 
     def add_writes(self, writes: Writes) -> None:
         """Add the pages that changed since the last call."""
-        for first, end in _runs(self._dropped):
+        for first, end in _runs(self._deleted_pages):
             writes.delete_range(page_key(first), page_key(end))
         size = PAGE_ENTRIES * self._type.itemsize
         full = [
-            number for number in sorted(self._changed) if len(self._open_pages[number].data) == size
+            number
+            for number in sorted(self._changed_pages)
+            if len(self._open_pages[number].data) == size
         ]
-        for page_numbers in (full, *([number] for number in self._changed.difference(full))):
+        for page_numbers in (full, *([number] for number in self._changed_pages.difference(full))):
             rows = np.frombuffer(
                 b"".join([self._open_pages[number].data for number in page_numbers]), self._type
             )
@@ -355,8 +357,8 @@ class Entries:
                 )
         for number in full:
             del self._open_pages[number]
-        self._changed.clear()
-        self._dropped.clear()
+        self._changed_pages.clear()
+        self._deleted_pages.clear()
 
     def _open_page(self, number: int) -> EntryPage:
         (page,) = self._pages([number])

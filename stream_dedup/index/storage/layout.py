@@ -21,8 +21,8 @@ its type.
     b entry(u64)            the id of the best copy; missing if that is the representative itself, or has no id
     l entry(u64)            the digest(16) of the last text of an id, under the id's latest representative; missing if
                             that has the same text: `last_texts`
-    F                       table files: format(u16) base(u64), an entry's number less that in its row; missing while
-                            none are valid. See `table_files`
+    F                       table files: format(u16) base(u64): an entry's number is `base` plus the number in its row;
+                            missing while none are valid. See `table_files`
     f group(u64)            table files: the digest of each column of 4,096 rows(u64 x columns)
     o table(u64)            table files: one table: plan(u64) generation(u64) rows(u64) entries(u64) buckets(u64) digest(u64)
     x group(u64)            table files: which of 4,096 rows are removed, a bit for each(u8 x 512, the highest bit first);
@@ -91,7 +91,7 @@ PREFIX_REMOVED: Final = b"x"
 _FORMAT: Final = struct.Struct("<4sH")
 _MAGIC: Final = b"SDX1"
 _META: Final = struct.Struct("<QQ8sQQQQQBB")
-_MARK: Final = struct.Struct("<QQ")
+_WATERMARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
 ROWS_BEGIN: Final = _COUNT.size
 """The position of the rows in a page's value; the ids follow them."""
@@ -152,8 +152,8 @@ class Meta(NamedTuple):
 
     `applied` is the next log offset to read; answers below `answered` were delivered; `entries` is
     the number of all entries so far, `live` that of live ones; `rejected` and `ignored` count log
-    records, and `rejected_at` is the last rejected; `print_limbs` is 0 until the first batch was
-    judged; `sketch_bytes` is 0 if the recipe makes no sketches.
+    records, and `rejected_at` is the log offset of the last rejected one; `print_limbs` is 0 until
+    the first batch was judged; `sketch_bytes` is 0 if the recipe makes no sketches.
     """
 
     applied: int = 0
@@ -291,7 +291,7 @@ def decode_source(value: bytes) -> tuple[str, bytes, int]:
 
 def encode_watermark(epoch: int, committed: int) -> bytes:
     """Return the bytes of a watermark."""
-    return _MARK.pack(epoch, committed)
+    return _WATERMARK.pack(epoch, committed)
 
 
 def decode_watermark(value: bytes) -> tuple[int, int]:
@@ -300,12 +300,12 @@ def decode_watermark(value: bytes) -> tuple[int, int]:
     Raises:
         FormatError: it is damaged.
     """
-    if len(value) != _MARK.size:
+    if len(value) != _WATERMARK.size:
         raise FormatError(
             "A watermark in the index volume is damaged. Start the index with an "
             "empty volume; it is rebuilt from the log."
         )
-    epoch, committed = _MARK.unpack(value)
+    epoch, committed = _WATERMARK.unpack(value)
     return epoch, committed
 
 
@@ -364,8 +364,8 @@ def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
 
 
 def encode_cached(rows: NDArray[Any], ids: bytes) -> bytes:
-    """Return the value of one log record's cached verdicts: `rows` (n,) CACHED_VERDICT, and their joined
-    ids.
+    """Return the value of one log record's cached verdicts: `rows` (n,) CACHED_VERDICT, and the joined
+    ids of the representatives that they name.
     """
     return encode_rows(rows.tobytes(), len(rows), ids)
 

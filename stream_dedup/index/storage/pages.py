@@ -161,20 +161,20 @@ def _gather(
     row_bytes, field_offsets, field_sizes = fields
     for row in range(len(page_indices)):
         page, place = page_indices[row], places[row]
-        first_row, page_end = page_ends[page - 1] if page else np.int64(0), page_ends[page]
+        rows_begin, page_end = page_ends[page - 1] if page else np.int64(0), page_ends[page]
         count = counts[page]
         is_by_row = count > 0
         if not is_by_row:
-            if page_end - first_row < ROWS_BEGIN:
+            if page_end - rows_begin < ROWS_BEGIN:
                 return row
-            count = _u16(raw, first_row)
-            first_row += ROWS_BEGIN
-        ids_begin = first_row + count * row_bytes
+            count = _u16(raw, rows_begin)
+            rows_begin += ROWS_BEGIN
+        ids_begin = rows_begin + count * row_bytes
         if place >= count or ids_begin > page_end:
             return row
         filled = 0
         for field in range(len(field_offsets)):
-            position = first_row + (
+            position = rows_begin + (
                 place * row_bytes + field_offsets[field]
                 if is_by_row
                 else field_offsets[field] * count + place * field_sizes[field]

@@ -11,8 +11,8 @@ Invariants:
     young volume as empty.
  6. A volume that lacks a write before the last one is rejected. To detect this, each write adds a key
     with its number and deletes that of the write before; key 0 is never deleted. So a volume has
-    exactly two of these keys. It has others if writes were lost with the end of a damaged MANIFEST
-    while later ones are in the write-ahead log.
+    exactly two of these keys. It has other keys if a damaged MANIFEST lost writes while the
+    write-ahead log contains later ones.
 
 A volume can be opened `read_only` while another process writes to it: this takes no lock and changes
 no file (rocksdict writes its `rocksdict-config.json` again, with the same content).
@@ -48,7 +48,7 @@ _WRITE_BUFFER_BYTES: Final = 32 << 20
 _WAL_BYTES_MAX: Final = 128 << 20
 _IGNORED_NAMES: Final = frozenset({"lost+found"})  # in every new file system
 _READ_ONLY_TRIES: Final = 5
-_NUMBER: Final = b"\xff#"  # prefix of write numbers; after all keys of an index
+_NUMBER_PREFIX: Final = b"\xff#"  # prefix of write numbers; after all keys of an index
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 _SET_HINT: Final = "name another directory with STREAM_DEDUP_STATE_DIR"
 _LOCKED: Final = ("lock hold by current process", "No locks available", "While lock file")
@@ -161,7 +161,7 @@ class RocksStore:
     def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `contract.Store`."""
         for key, value in self._iterate(max(prefix, first)):
-            if not key.startswith(prefix) or key.startswith(_NUMBER):
+            if not key.startswith(prefix) or key.startswith(_NUMBER_PREFIX):
                 break
             yield key, value
 
@@ -177,7 +177,7 @@ class RocksStore:
 
     def _last_number(self) -> int:
         """Return the number of the last write, 0 before the first one."""
-        keys = [key for key, _ in self._iterate(_NUMBER)]
+        keys = [key for key, _ in self._iterate(_NUMBER_PREFIX)]
         if keys and (len(keys) != 2 or keys[0] != _number_key(0)):
             self.close()
             raise VolumeError(
@@ -185,11 +185,11 @@ class RocksStore:
                 "MANIFEST is damaged. Start the index with an empty directory, and it is rebuilt "
                 "from the log; or restore a snapshot."
             )
-        return int.from_bytes(keys[1][len(_NUMBER) :], "big") if keys else 0
+        return int.from_bytes(keys[1][len(_NUMBER_PREFIX) :], "big") if keys else 0
 
     def checkpoint(self, directory: Path) -> None:
         """See `contract.Store`."""
-        database = self._open()
+        database = self._require_database()
         try:
             Checkpoint(database).create_checkpoint(str(directory))
         except Exception as error:
@@ -201,7 +201,7 @@ class RocksStore:
 
     def size_bytes(self) -> int:
         """See `contract.Store`."""
-        self._open()
+        self._require_database()
         total = 0
         for file in self._path.iterdir():
             try:
@@ -232,7 +232,7 @@ class RocksStore:
                 if file.is_file() and not file.is_symlink():
                     file.chmod(0o600)
 
-    def _open(self) -> Rdict:
+    def _require_database(self) -> Rdict:
         if self._failure is not None:
             raise type(self._failure)(
                 f"{self._failure} The index cannot read or write until it is restarted."
@@ -244,7 +244,7 @@ class RocksStore:
     @contextlib.contextmanager
     def _fail_for_good(self, action: str) -> Iterator[Rdict]:
         """Yield the open database. After an error in the body, every call but `close` fails."""
-        database = self._open()
+        database = self._require_database()
         try:
             yield database
         except Exception as error:  # rocksdict raises bare Exception
@@ -314,7 +314,7 @@ class RocksStore:
 
 
 def _number_key(number: int) -> bytes:
-    return _NUMBER + number.to_bytes(8, "big")
+    return _NUMBER_PREFIX + number.to_bytes(8, "big")
 
 
 def _open_read_only(path: Path) -> Rdict:

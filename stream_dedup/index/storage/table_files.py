@@ -10,20 +10,20 @@ the entries after them.
 
 How a table is written to a file:
   1  the table was merged or sorted, and has grown by an eighth since it was last written. If its row
-     numbers are in files, the merge has written them to a new file, which is always completed:
-     otherwise opening would have to merge again
-  2  a thread writes the table, or the part that is missing, to a temporary file, syncs it and renames
-     it
+     numbers are in files, the merge has written them to a new file. That file is always completed;
+     otherwise opening would merge again
+  2  a thread writes the table, or what the merge has not written, to a temporary file, syncs it
+     and renames it
   3  the next write of the volume that names all rows of the table also names the file
   4  the previous file is deleted
 
-Invariants: rows are valid up to the first group of 4,096 with a wrong digest, and a table is valid if
-all rows that it contains are. Other rows and tables are rebuilt from the volume, and
-`rebuild_reasons` contains the reasons. Without the folder no data is lost; a full disk delays no
-verdict. Before rows move within their files, all names are withdrawn. Entries that an order wiped are
-wiped here too. No link is followed, and only a regular file of this user without other hard links
-is used. The bytes are frozen in tests/golden/table_files.json: other bytes, or other hashes of a
-plan, need a new `FORMAT`.
+Invariants: rows are valid up to the first group of 4,096 with a wrong digest, and a table is valid
+if all its rows are valid. Other rows and tables are rebuilt from the volume, and `rebuild_reasons`
+contains the reasons. Without the folder no data is lost; a full disk delays no verdict. Before rows
+move within their files, all names are withdrawn. Entries that an order wiped are wiped here too. No
+link is followed, and only a regular file of this user without other hard links is used. The bytes
+are frozen in tests/golden/table_files.json: other bytes, or other hashes of a plan, need a new
+`FORMAT`.
 """
 
 from __future__ import annotations
