@@ -15,7 +15,7 @@ from stream_dedup.domain.plan import Plan, parse_similarity
 from stream_dedup.domain.plan import parse as parse_plan
 from stream_dedup.domain.terminal import note, progress
 from stream_dedup.index.rules.window import RulesInForce
-from stream_dedup.index.tables.blocks import compiled, table_count
+from stream_dedup.index.tables.blocks import compile_plan, table_count
 from stream_dedup.kafka import Admin, read_whole_log
 from stream_dedup.log.begun_partitions import BegunTopic, encode_reading
 from stream_dedup.log.controls import Window, format_of
@@ -103,7 +103,9 @@ def declare(
         now.format if change.form is None else format_of(change.form),
     )
     fields = change_fields(now, becomes)
-    if "plan" in fields and table_count(compiled(new_plan)) != table_count(compiled(now.plan)):
+    if "plan" in fields and table_count(compile_plan(new_plan)) != table_count(
+        compile_plan(now.plan)
+    ):
         for index_addresses in indexes:
             _ask_for_memory(index_addresses, new_plan)
     if "format" in fields:

@@ -196,7 +196,7 @@ def test_room_that_was_never_written_takes_no_memory(tmp_path: Path) -> None:
         tables.move_to_files(tmp_path)
         assert tables.bytes_in_file == TABLES * entries * 4
         on_disk = sum(
-            os.fstat(column.number).st_blocks * 512 for column in tables._row_files.values()
+            os.fstat(column.descriptor).st_blocks * 512 for column in tables._row_files.values()
         )
         assert tables.bytes_in_file <= on_disk < tables.bytes_in_file + TABLES * 8192
 
@@ -210,7 +210,7 @@ def test_a_merge_fails_if_a_file_is_too_short(tmp_path: Path) -> None:
     tables.move_to_files(tmp_path)
     tables.add(np.arange(1000), keys[:1000])
     assert tables.merge(1)
-    os.truncate(tables._row_files[1].number, 4 * 999)
+    os.truncate(tables._row_files[1].descriptor, 4 * 999)
     tables.add(np.arange(1000, 2000), keys[1000:])
     with pytest.raises(StoreError, match="the file is too short"):
         tables.merge(1)

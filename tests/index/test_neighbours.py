@@ -35,7 +35,7 @@ from stream_dedup.index.storage.columns import (
 )
 from stream_dedup.index.storage.tags import crcs_of, digest_tags, position_tags
 from stream_dedup.index.tables import budget, finder, keyed, near_kernels, neighbours
-from stream_dedup.index.tables.blocks import compiled, table_count, to_limbs
+from stream_dedup.index.tables.blocks import compile_plan, table_count, to_limbs
 from stream_dedup.index.tables.neighbours import Neighbours
 from stream_dedup.index.tables.rows import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
 from tests.index.logs import random_sketch
@@ -82,7 +82,7 @@ ROW_BYTES = SKETCH_BYTES + ORIGIN_BYTES
     "plan", [plan for plan in PLANS_TRIED if not plan.asked], ids=lambda plan: plan.id
 )
 def test_compiled_tables_and_reach_equal_plain_python(plan: Plan) -> None:
-    chance, tables = random.Random(os.environ["TEST_SEED"]), compiled(plan)
+    chance, tables = random.Random(os.environ["TEST_SEED"]), compile_plan(plan)
     fields = plan.to_fields()
     for _ in range(200):
         number, other = [chance.getrandbits(256)] * 2
@@ -153,7 +153,7 @@ def test_a_plan_is_compiled_to_the_tables_that_compare_fewest_prints(
 ) -> None:
     """By its own keys, by parts of them where some bits may differ, or by none where keys would
     give everybody many times."""
-    found_by = compiled(plan).masks
+    found_by = compile_plan(plan).masks
 
     assert (len(found_by), set(np.bitwise_count(found_by).sum(axis=1).tolist())) == (tables, bits)
 
@@ -726,7 +726,7 @@ def test_a_column_in_a_file_returns_the_rows_written_to_it(
         model = model[kept]
         assert np.array_equal(column.read(0, len(model)), model)
         assert column.bytes_in_file + column.array.nbytes == model.nbytes
-        assert (column.number >= 0) == (column.bytes_in_file > 0)
+        assert (column.descriptor >= 0) == (column.bytes_in_file > 0)
         column.move_to_file(tmp_path)
     assert list(tmp_path.iterdir()) == []  # the file has no name: it goes with the process
 
@@ -766,8 +766,8 @@ def test_a_file_that_cannot_be_read_is_reported(lost: str, tmp_path: Path) -> No
     asked = documents._replace(digests=documents.digests + np.uint64(lost != "known"))
     assert columns
     for column in columns:
-        assert os.fstat(column.number).st_size > 0
-        os.truncate(column.number, 0)
+        assert os.fstat(column.descriptor).st_size > 0
+        os.truncate(column.descriptor, 0)
 
     with pytest.raises(StoreError, match=r"could not read its table files .*Check the disk"):
         tables.judge(asked, np.full(3_000, FLOOR, np.uint32), FLOOR)

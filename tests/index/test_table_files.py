@@ -122,7 +122,7 @@ def files_in_use(index: LogIndex) -> set[int]:
     tables = index._state.neighbours
     finders = [] if tables is None else [tables._tag_finder, tables._tables.finder]
     return {
-        os.fstat(column.number).st_ino
+        os.fstat(column.descriptor).st_ino
         for row_finder in finders
         for column in row_finder._row_files.values()
     }

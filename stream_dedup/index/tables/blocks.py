@@ -36,35 +36,37 @@ class CompiledPlan(NamedTuple):
     `keys` (K, W) uint64 are the plan's keys: two texts are near only if one of these differs in at
     most `radius` bits; K is 0 if the tables have these keys.
 
-    Tables by sketch, numbered after those: one for each of `bands` blocks of `band_values` values.
+    Tables by sketch, numbered after the tables by print: one for each of `bands` blocks of
+    `band_values` values.
 
     Of the entries with the same key, a document is compared with `asked` (0: all): the first
     `asked` - `asked_last`, and the last `asked_last`.
 
-    Conditions: `whole` (W,) uint64 are the bits that are compared. At most `thresholds` (L + 1,)
-    int64 bits may differ, by the limits of lengths `below` (L,) uint32, the last one for longer
-    texts; `threshold` is the largest of them. `ratio` is that of the lengths in per cent. If
-    `compares`, the sketches must have at least `alike_mins` (5,) int64 parts of `ALIKE` in common,
-    by the relation of the documents.
+    Conditions: `compared_bits` (W,) uint64 are the bits of a print that are compared. A text's
+    length is its number of features; of two texts the shorter one counts. If its length is below
+    `length_limits[i]` (L,) uint32, at most `thresholds[i]` (L + 1,) int64 bits may differ, or
+    `thresholds[L]` if it reaches all limits; `threshold` is the largest. It must have at least
+    `ratio` per cent of the longer text's features. If `compares_sketches`, the similarity must be
+    at least `alike_mins` (5,) int64 parts of `ALIKE`, by the relation of the documents.
     """
 
     masks: NDArray[np.uint64]
     keys: NDArray[np.uint64]
     radius: int
-    whole: NDArray[np.uint64]
+    compared_bits: NDArray[np.uint64]
     threshold: int
-    below: NDArray[np.uint32]
+    length_limits: NDArray[np.uint32]
     thresholds: NDArray[np.int64]
     ratio: int
     alike_mins: NDArray[np.int64]
-    compares: bool
+    compares_sketches: bool
     band_values: int
     bands: int
     asked: int
     asked_last: int
 
 
-def compiled(plan: Plan) -> CompiledPlan:
+def compile_plan(plan: Plan) -> CompiledPlan:
     """Return a plan as arrays for the kernels."""
     key_bits = [
         _bit_mask(bit for first, end in key for bit in range(first, end)) for key in plan.keys
@@ -74,15 +76,15 @@ def compiled(plan: Plan) -> CompiledPlan:
         masks=_limbs_of(table_bits, plan.limbs),
         keys=_limbs_of([] if table_bits == key_bits else key_bits, plan.limbs),
         radius=plan.radius,
-        whole=to_limbs((1 << plan.width) - 1, plan.limbs),
+        compared_bits=to_limbs((1 << plan.width) - 1, plan.limbs),
         threshold=plan.threshold_max,
-        below=np.array([below for below, _ in plan.by_length], np.uint32),
+        length_limits=np.array([below for below, _ in plan.by_length], np.uint32),
         thresholds=np.array(
             [*(threshold for _, threshold in plan.by_length), plan.threshold], np.int64
         ),
         ratio=plan.ratio,
         alike_mins=np.array(plan.alike_mins, np.int64),
-        compares=any(plan.alike_mins),
+        compares_sketches=any(plan.alike_mins),
         band_values=SKETCH_VALUES // max(1, plan.bands),
         bands=plan.bands,
         asked=plan.asked,

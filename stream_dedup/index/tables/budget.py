@@ -2,9 +2,9 @@
 
 If there is a folder for files, sketches, features and tags are in files. If the budget is too small
 for the rest, row numbers and prints move to files too: these are read row by row. Each table keeps
-the start of each bucket and 12 bits of each entry's key in memory. With the plan `bands`, a document
-without similar ones then reads one row for every four documents, on average; a plan that compares
-all candidates reads each row that shares a block. Answers are the same, only slower
+the start of each bucket and 12 bits of each entry's key in memory. With the plan `bands`, one row
+is then read for every four documents without similar ones, on average; a plan that compares all
+candidates reads each row that shares a block. Answers are the same, only slower
 (docs/explanation/index-layout.md has figures).
 
 Invariants: files created because of the budget have no name, and disappear with the process. If
@@ -99,7 +99,7 @@ class PlanMemory(NamedTuple):
 
 
 class Column:
-    """A column of rows: in memory as `array` (n, ..), in a file with the descriptor `number`, or both.
+    """A column of rows: in memory as `array` (n, ..), in a file with that `descriptor`, or both.
 
     If rows are only in a file, `array` has no rows. The file is read and written by system calls,
     which use the page cache: a memory map would cost a page fault for each row, and would count as
@@ -143,7 +143,7 @@ class Column:
             self.move_to_file(folder)
 
     @property
-    def number(self) -> int:
+    def descriptor(self) -> int:
         """The descriptor of the open file; -1 if the rows are in memory."""
         return -1 if self._is_in_memory else int(self._file.fileno())
 

@@ -222,10 +222,10 @@ class EntryColumns:
         )
 
     def _load_digests(
-        self, column: Column, first: int, end: int, at_once: int = _READ_BYTES
+        self, column: Column, first: int, end: int, bytes_at_once: int = _READ_BYTES
     ) -> Iterator[int | None]:
         """Load groups of a column's rows, and yield their digests; None for an unreadable group."""
-        step = max(1, at_once // (column.row_bytes * GROUP_ROWS))
+        step = max(1, bytes_at_once // (column.row_bytes * GROUP_ROWS))
         for first_group in range(first, end, step):
             end_group = min(end, first_group + step)
             try:
@@ -281,7 +281,7 @@ class EntryColumns:
         """Set `rows`, the columns as arrays for the kernels."""
         columns = self._columns
         files = np.array(
-            [columns[name].number for name in ("prints", "features", "sketches")], np.int64
+            [columns[name].descriptor for name in ("prints", "features", "sketches")], np.int64
         )
         arrays = {name: columns[name].array for name in LoadedRows._fields if name in columns}
         self.rows = LoadedRows(**arrays, files=files, buffer=make_row_buffer())

@@ -36,7 +36,7 @@ _UNITS_MIN: Final = 1024
 _ROOM_FOR_MORE: Final = 4  # if more are needed: reserve this many times the needed number
 _KEYS_AT_ONCE: Final = 1 << 12
 _PIECES: Final = 16  # of the rows, and of a table; each is processed by one thread
-_PARTS_BITS: Final = 11  # log2 of the most parts in which buckets are sorted
+_PARTS_BITS: Final = 11  # log2 of the largest number of parts
 _PART_BITS_MIN: Final = 11  # log2 of the fewest buckets in a part, so that a part fits into a cache
 _ENTRIES_AT_ONCE: Final = 1 << 21  # row numbers that a merge moves in one step
 # Bytes per active entry: its row number and tags, the unused half of its block, and free blocks.
@@ -281,10 +281,10 @@ class RowFinder:
         """Yield the table with the largest active segment, as long as all active segments together are
         too large. The caller merges it.
 
-        An active segment is full with one part in `merge_share` of the frozen segment, but at least
-        `entries_min` entries. The limit for all together is half of the sum of these: tables
-        that take turns are half full on average. So each is merged as often as if it was merged
-        when full, and they take turns even if all were empty at the same time.
+        An active segment is full once it has one entry for every `merge_share` frozen ones, and at
+        least `entries_min`. All together may have half the entries of full segments, because tables
+        that are merged in turn are half full on average. So each is merged as often as if it were
+        merged when full, and never all at once, even if all were empty at the same time.
         """
         count = self.count
         while 2 * count * int(self.active.sum()) > (count + 1) * max(
@@ -463,7 +463,7 @@ class RowFinder:
         """Use `column` as the file with the row numbers of a table; do nothing if it is None."""
         if column is not None:
             self._row_files[number] = column
-            self.key_tables.files[number] = column.number
+            self.key_tables.files[number] = column.descriptor
 
     def _read_rows(self, number: int, begin: int, end: int) -> NDArray[np.uint32]:
         """Return the row numbers at some places of a table's frozen segment; a view if they are in

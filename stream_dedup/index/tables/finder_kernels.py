@@ -1,9 +1,10 @@
 """Compiled functions of `finder`: hash tables from keys to rows.
 
-A key has 64 bits. Its low bits select the bucket. Twelve other bits are its *tag*: eight are stored
-for each row, and four in an array of half bytes, which is read only if the eight match. A bucket has
-about 24 entries, so a search reads one cache line of tags in each table. A search in twenty tables
-returns a wrong entry about once in eight times, for any number of entries.
+A key has 64 bits. Its low bits select the bucket. Twelve other bits are its *tag* (no tag of
+`storage.tags`): eight are stored for each row, and four in an array of half bytes, which is read
+only if the eight match. A bucket has about 24 entries, so a search reads one cache line of tags in
+each table. A search in twenty tables returns a wrong entry about once in eight times, for any
+number of entries.
 
 The frozen segment is sorted by bucket, without gaps. Later entries, the active segment, are in blocks
 of 4, 8, 16, ... places, in one arena for all tables. Four adjacent buckets, a *group*, share a block,
@@ -598,7 +599,7 @@ def clear_active(key_tables: Any, number: int) -> None:
 
 
 @kernel
-def count_longer(key_tables: Any, number: int, count_max: int, counts: Any) -> int:
+def count_overfull_tags(key_tables: Any, number: int, count_max: int, counts: Any) -> int:
     """Return the number of tags that occur more than `count_max` times in a bucket of one table.
 
     `counts` (TAGS,) int64 is scratch: zeros before and after.

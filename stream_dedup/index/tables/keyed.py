@@ -109,7 +109,7 @@ class PlanTables:
         added = NewEntries(int(NONE), make_chains(0, self.count), np.empty(0, np.int64))
         cursors, key_tables = np.empty((self.count, 4), np.int64), self.finder.key_tables
         plan = self._plan._replace(
-            alike_mins=np.full(len(Relation), alike_min, np.int64), compares=alike_min > 0
+            alike_mins=np.full(len(Relation), alike_min, np.int64), compares_sketches=alike_min > 0
         )
         count, near = 256, make_near_rows(0)
         while count > len(near.rows):
@@ -124,7 +124,10 @@ class PlanTables:
 
     def key_reader(self, read: ReadRows) -> ReadKeys:
         """Return a function that returns the keys of rows in some tables."""
-        empty, print_tables = make_columns(self._plan.whole.shape[0], 0), len(self._plan.masks)
+        empty, print_tables = (
+            make_columns(self._plan.compared_bits.shape[0], 0),
+            len(self._plan.masks),
+        )
 
         def read_keys(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
             names = {"scopes"} | {
@@ -147,7 +150,7 @@ class PlanTables:
         candidates_max, key_tables = self._plan.asked, self.finder.key_tables
         return (
             int(
-                finder_kernels.count_longer(
+                finder_kernels.count_overfull_tags(
                     key_tables, number, candidates_max, np.zeros(finder_kernels.TAGS, np.int64)
                 )
             )

@@ -8,11 +8,11 @@ exact key are counted from both ends, and the entries in between are skipped.
 cap its result only shows which documents may have a near entry, because some of the last entries of a
 key may be in the batch. `collect_in_order` then finds the near entries of such a document exactly.
 
-It visits the rows of all tables in log order. In each table a cursor points to the next row whose key
-seems to equal the document's. The earliest row of all cursors is compared once, even if several
-cursors point to it, and it counts in each table in which it has the exact key. After the first rows
-that its table may compare, a cursor continues with the last ones. The new entries of the batch follow
-those before the batch.
+`collect_in_order` visits the rows of all tables in log order. In each table a cursor points to the
+next row whose key seems to equal the document's. The earliest row of all cursors is compared once,
+even if several cursors point to it, and it counts in each table in which it has the exact key.
+After the first rows that its table may compare, a cursor continues with the last ones. The new
+entries of the batch follow those before the batch.
 """
 
 from __future__ import annotations
@@ -296,13 +296,14 @@ def _compare_rows(
     and sibling to the earliest ones, if these are earlier than the values there.
     """
     prints, threshold = loaded.prints, plan.threshold
-    is_filtered = loaded.files[0] < 0 and not plan.compares
-    document_print, whole = batch.prints[doc, 0], plan.whole[0]
+    is_filtered = loaded.files[0] < 0 and not plan.compares_sketches
+    document_print, compared_bits = batch.prints[doc, 0], plan.compared_bits[0]
     for index in range(gathered):
         row = hits[0, index]
         # Without sketches the first limb rejects nearly all rows: one line of memory, no copy.
         if row < best[doc] and (
-            not is_filtered or popcount((prints[row, 0] ^ document_print) & whole) <= threshold
+            not is_filtered
+            or popcount((prints[row, 0] ^ document_print) & compared_bits) <= threshold
         ):
             distance = int64(near_distance_loaded(plan, loaded, row, batch, doc))
             if distance != -1 and has_full_key(plan, hits[1, index], loaded, row, batch, doc):
@@ -315,7 +316,7 @@ def _compare_rows(
 @inlined
 def _chain_of(chains: Any, number: int, key: Any) -> Any:
     """Return the first entry of the chain that contains the entries with a key, or -1."""
-    return chains.heads[number, int64(key) & int64(chains.seen.shape[0] - 1)]
+    return chains.heads[number, int64(key) & int64(chains.digest_slots.shape[0] - 1)]
 
 
 @kernel
@@ -371,7 +372,7 @@ def _skip_to_last(
     key, row, remaining = keys[doc, number], int64(cursors[number, _ROW]), int64(plan.asked_last)
     chain, index = (
         int64(-1),
-        int64(chains.tails[number, int64(key) & int64(chains.seen.shape[0] - 1)]),
+        int64(chains.tails[number, int64(key) & int64(chains.digest_slots.shape[0] - 1)]),
     )
     while remaining > 0 and index >= 0 and next_row + index > row:
         if keys[new_docs[index], number] == key and _has_key(
@@ -465,7 +466,7 @@ def _has_key_in_batch(doc: int, keys: Any, chains: Any, new_docs: Any) -> Any:
 
     Inlined, because a call would cost more than the search, which nearly always ends at once.
     """
-    mask = int64(chains.seen.shape[0] - 1)
+    mask = int64(chains.digest_slots.shape[0] - 1)
     for number in range(chains.heads.shape[0]):
         key = keys[doc, number]
         index = int64(chains.heads[number, int64(key) & mask])
@@ -505,7 +506,7 @@ def _find_first_near(
 def _add_to_chains(chains: Any, keys: Any, doc: int, count: int) -> None:
     """Add a document's keys, as those of new entry number `count`, to the ends of their chains."""
     heads, tails, links, backs = chains.heads, chains.tails, chains.links, chains.backs
-    mask = int64(chains.seen.shape[0] - 1)
+    mask = int64(chains.digest_slots.shape[0] - 1)
     for number in range(heads.shape[0]):
         slot = int64(keys[doc, number]) & mask
         links[count, number] = -1
@@ -538,14 +539,14 @@ def judge_in_order(
     """
     next_row, outcome, rows = earlier.next_row, judged.outcome, judged.row
     distance, similarity = judged.distance, judged.similarity
-    siblings, new_docs, seen = judged.sibling, judged.new_docs, chains.seen
+    siblings, new_docs, digest_slots = judged.sibling, judged.new_docs, chains.digest_slots
     count = 0
     for doc in range(outcome.shape[0]):
         distance[doc], similarity[doc], siblings[doc] = 0, NOT_COMPARED, -1
         rows[doc] = earlier.same_row[doc]
-        slot = int64(earlier.tags[doc]) & int64(seen.shape[0] - 1)
+        slot = int64(earlier.tags[doc]) & int64(digest_slots.shape[0] - 1)
         if rows[doc] < 0:
-            place, slot = find_in_batch(batch, doc, seen, new_docs, slot)
+            place, slot = find_in_batch(batch, doc, digest_slots, new_docs, slot)
             rows[doc] = next_row + place if place >= 0 else -1
         if rows[doc] >= 0:
             outcome[doc] = OUTCOME_DIGEST
@@ -570,5 +571,5 @@ def judge_in_order(
             _add_to_chains(chains, keys, doc, count)
         outcome[doc] = OUTCOME_SHORT if is_short else OUTCOME_NEW
         rows[doc] = next_row + count
-        seen[slot], new_docs[count] = count, doc
+        digest_slots[slot], new_docs[count] = count, doc
         count += 1

@@ -50,20 +50,22 @@ def _find_threshold(plan: Any, features: Any, other_features: Any) -> int:
     smaller, larger = int64(min(features, other_features)), int64(max(features, other_features))
     if 100 * smaller < plan.ratio * larger:
         return -1
-    below, thresholds = plan.below, plan.thresholds
-    for step in range(below.shape[0]):
-        if smaller < int64(below[step]):
+    length_limits, thresholds = plan.length_limits, plan.thresholds
+    for step in range(length_limits.shape[0]):
+        if smaller < int64(length_limits[step]):
             return int(thresholds[step])
-    return int(thresholds[below.shape[0]])
+    return int(thresholds[length_limits.shape[0]])
 
 
 @kernel
 def print_distance(plan: Any, rows: Any, row: int, other_rows: Any, other_row: int) -> int:
     """Return the distance of two rows' prints."""
-    prints, other_prints, whole = rows.prints, other_rows.prints, plan.whole
-    distance: int = popcount((prints[row, 0] ^ other_prints[other_row, 0]) & whole[0])
-    for limb in range(1, whole.shape[0]):
-        distance += popcount((prints[row, limb] ^ other_prints[other_row, limb]) & whole[limb])
+    prints, other_prints, compared_bits = rows.prints, other_rows.prints, plan.compared_bits
+    distance: int = popcount((prints[row, 0] ^ other_prints[other_row, 0]) & compared_bits[0])
+    for limb in range(1, compared_bits.shape[0]):
+        distance += popcount(
+            (prints[row, limb] ^ other_prints[other_row, limb]) & compared_bits[limb]
+        )
     return distance
 
 
@@ -160,20 +162,20 @@ def similarity_percent(rows: Any, row: int, other_rows: Any, other_row: int) -> 
 
 
 @kernel
-def find_in_batch(batch: Any, doc: int, seen: Any, new_docs: Any, slot: int) -> Any:
+def find_in_batch(batch: Any, doc: int, digest_slots: Any, new_docs: Any, slot: int) -> Any:
     """Find a document's text among the new entries of the batch.
 
     Return (the entry's place in `new_docs`, or -1; the slot in which the search ended).
     """
-    mask = int64(seen.shape[0] - 1)
-    while seen[slot] >= 0:
-        other = new_docs[seen[slot]]
+    mask = int64(digest_slots.shape[0] - 1)
+    while digest_slots[slot] >= 0:
+        other = new_docs[digest_slots[slot]]
         if (
             batch.digests[doc, 0] == batch.digests[other, 0]
             and batch.digests[doc, 1] == batch.digests[other, 1]
             and batch.scopes[doc] == batch.scopes[other]
         ):
-            return seen[slot], slot
+            return digest_slots[slot], slot
         slot = (slot + 1) & mask
     return int64(-1), slot
 
@@ -286,7 +288,7 @@ def near_distance(plan: Any, rows: Any, row: int, batch: Any, doc: int) -> int:
     threshold = int64(_find_threshold(plan, rows.features[row], batch.features[doc]))
     if threshold < 0 or not has_near_key(plan, rows, row, batch, doc):
         return -1
-    if not plan.compares:
+    if not plan.compares_sketches:
         return int(distance) if distance <= threshold else -1
     parts = int64(count_alike(rows, row, batch, doc))
     if parts < plan.alike_mins[0] or (distance > threshold and parts < _SURE):
@@ -301,11 +303,11 @@ def near_distance(plan: Any, rows: Any, row: int, batch: Any, doc: int) -> int:
 def near_distance_loaded(plan: Any, loaded: Any, row: int, batch: Any, doc: int) -> int:
     """Return `near_distance` of a loaded row and a document."""
     load_print(loaded, row)
-    if plan.compares:
+    if plan.compares_sketches:
         load_sketch(loaded, row)
     elif print_distance(plan, loaded.buffer, 0, batch, doc) > plan.threshold:
         return -1  # rejects nearly every candidate
-    if plan.ratio > 0 or plan.below.shape[0] > 0:
+    if plan.ratio > 0 or plan.length_limits.shape[0] > 0:
         load_features(loaded, row)
     return int(near_distance(plan, loaded.buffer, 0, batch, doc))
 

@@ -41,7 +41,7 @@ from stream_dedup.index.storage.columns import (
 )
 from stream_dedup.index.storage.table_files import RowsInFiles, TableFiles
 from stream_dedup.index.storage.tags import Tags, digest_tags, id_tags, keys_of, position_tags
-from stream_dedup.index.tables.blocks import compiled, table_count
+from stream_dedup.index.tables.blocks import compile_plan, table_count
 from stream_dedup.index.tables.budget import Budget
 from stream_dedup.index.tables.entry_columns import ROOM_SHARE, TAGS, EntryColumns
 from stream_dedup.index.tables.finder import FROM_THE_END, RowFinder
@@ -306,13 +306,13 @@ class Neighbours:
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
         return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 
-    def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
+    def add(self, columns: Columns, is_full: NDArray[np.bool_]) -> None:
         """Add entries without judging them. No live entry may have the digest or position of one
         of them.
 
-        `full` (n,) is the mask of those that are compared by similarity too.
+        `is_full` (n,) is the mask of those that are compared by similarity too.
         """
-        outcome = np.where(full, np.uint8(OUTCOME_NEW), np.uint8(OUTCOME_SHORT))
+        outcome = np.where(is_full, np.uint8(OUTCOME_NEW), np.uint8(OUTCOME_SHORT))
         self._add(columns, outcome, self._tables.keys(columns))
         self._merge_if_due()
 
@@ -359,7 +359,7 @@ class Neighbours:
             if self._in_files
             else {True: MERGE_SHARE_IN_FILES, False: MERGE_SHARE}
         )
-        counts = (table_count(compiled(plan)), self._rows, self.full)
+        counts = (table_count(compile_plan(plan)), self._rows, self.full)
         return min(
             self._columns.bytes_for(*counts, in_files=in_files, active_share=1 / share)
             for in_files, share in shares.items()
@@ -386,7 +386,7 @@ class Neighbours:
 
     def _create_tables(self) -> None:
         """Create empty tables for the plan."""
-        self._tables = PlanTables(compiled(self.plan), self._files, len(TAGS), self.plan.id)
+        self._tables = PlanTables(compile_plan(self.plan), self._files, len(TAGS), self.plan.id)
         self._longest, self._overfull = np.zeros((2, self._tables.count), np.int64)
         self._next_table = 0
 

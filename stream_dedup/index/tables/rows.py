@@ -50,8 +50,8 @@ class LoadedRows(NamedTuple):
     """The columns of all entries, by row.
 
     Shapes: `prints` (C, W), `sketches` (C, S), the others (C,); `scopes` is empty while all are 0.
-    `states` are REMOVED, SHORT or FULL. `numbers` are entry numbers, relative to that of the first
-    row at the last compaction. If `prints`, `features` and `sketches` are in files, their arrays are
+    `states` are REMOVED, SHORT or FULL. `numbers` are entry numbers less that of the first row at
+    the last compaction. If `prints`, `features` and `sketches` are in files, their arrays are
     empty; `files` (3,) int64 are the descriptors, or -1. `buffer` contains the row that a search
     compares.
     """
@@ -90,12 +90,13 @@ class EarlierResults(NamedTuple):
 class Chains(NamedTuple):
     """Hash chains over the new entries of a batch.
 
-    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables: `heads` and
-    `tails` (T, S) int32, `links` (n, T) int32 to the next entry, `backs` (n, T) int32 to the one
-    before. All are -1 at first, except `links` and `backs`, which are set when an entry is added.
+    By digest: `digest_slots` (S,) int64 are new entries, S a power of two above 2n. By the keys of
+    T tables: `heads` and `tails` (T, S) int32, `links` (n, T) int32 to the next entry, `backs` (n,
+    T) int32 to the one before. All are -1 at first, except `links` and `backs`, which are set when
+    an entry is added.
     """
 
-    seen: NDArray[np.int64]
+    digest_slots: NDArray[np.int64]
     heads: NDArray[np.int32]
     tails: NDArray[np.int32]
     links: NDArray[np.int32]
@@ -104,9 +105,9 @@ class Chains(NamedTuple):
 
 def make_chains(count: int, tables: int) -> Chains:
     """Return empty chains for a batch of `count` documents, by the keys of `tables` tables."""
-    seen = np.full(2 << count.bit_length(), -1, np.int64)
-    heads, tails = np.full((2, tables, len(seen)), -1, np.int32)
-    return Chains(seen, heads, tails, *np.empty((2, count, tables), np.int32))
+    digest_slots = np.full(2 << count.bit_length(), -1, np.int64)
+    heads, tails = np.full((2, tables, len(digest_slots)), -1, np.int32)
+    return Chains(digest_slots, heads, tails, *np.empty((2, count, tables), np.int32))
 
 
 class NewEntries(NamedTuple):
