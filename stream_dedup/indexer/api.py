@@ -78,7 +78,7 @@ class IndexApi:
         ]
 
     def _endpoint(
-        self, answer: Callable[..., Awaitable[object]]
+        self, handler: Callable[..., Awaitable[object]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
@@ -87,7 +87,7 @@ class IndexApi:
                         503, "The index is still opening its volume, or is closing; see /startupz."
                     )
                 return JSONResponse(
-                    await answer(*self._serving, request.query_params), headers=_NO_STORE
+                    await handler(*self._serving, request.query_params), headers=_NO_STORE
                 )
             except _RefusedError as refused:
                 return _problem(refused.status, refused)

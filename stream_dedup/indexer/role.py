@@ -97,7 +97,7 @@ class Indexer:
         """Open the volume and the Kafka clients, and announce the first answered offset if the
         volume is new.
 
-        `retry` calls a function that creates the writer until the topic of answers exists.
+        `retry(make)` calls `make`, which creates the writer, until the topic of answers exists.
         """
         self._metrics = metrics
         self._api = api
@@ -108,11 +108,11 @@ class Indexer:
         self._memory = settings.memory
         self._warned: set[str] = set()
         self._announce_offset: int | None = None
-        self._durable_by_offset: dict[int, bool] = {}  # by log offset, of the answers sent
+        self._durable_by_offset: dict[int, bool] = {}  # whether each sent answer is durable
         self._next_gauges = self._next_log = 0.0
         self._recipe, self._rejected = "", 0
         names = settings.topic_names
-        # Kafka is asked before the volume is opened, so that a failure leaves nothing open.
+        # Query Kafka before opening the volume, so that a failure leaves nothing open.
         admin = dependencies.make_admin(settings)
         topics = dependencies.check_topics("index", settings, names, admin)
         self._log, self._log_topic_id = names.fingerprints, topics[names.fingerprints].topic_id
@@ -260,7 +260,7 @@ class Indexer:
 
     def _reopen_writer(self, error: LostTopicError) -> None:
         """Wait until the deleted topic of answers exists again, and open a writer for it. `run` then
-        sends the answers again that were not durable; workers ask again for the others.
+        sends the answers again that were not durable; workers request the others again.
 
         Raises:
             GoneError: the role was stopped meanwhile.

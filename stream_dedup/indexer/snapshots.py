@@ -28,7 +28,7 @@ from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.settings.settings import Settings
 
 CHILD_BYTES: Final = 320 << 20
-"""Memory limit of the process: 293 MB measured with 68 MB files on S3, 2026-11-28."""
+"""Memory limit of the child: 293 MB measured with 68 MB files on S3, 2026-11-28."""
 SNAPSHOTS_KEPT: Final = 2  # for each log; older ones are removed
 EVERY_SECONDS = 86_400.0  # the alert on old snapshots fires after twice this time
 _RETRY_SECONDS: Final = 300.0

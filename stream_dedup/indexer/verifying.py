@@ -63,20 +63,20 @@ def compare_with_log(
 
 
 def _judge_log(
-    settings: Settings, folder: Path, base: str | None, end: int, name: str
+    settings: Settings, folder: Path, place: str | None, end: int, name: str
 ) -> StateDigest:
-    """Judge the log below offset `end` in a new volume, from the newest snapshot at `base` if that
+    """Judge the log below offset `end` in a new volume, from the newest snapshot at `place` if that
     is not None; return the state digest.
 
     Raises:
         InputError: the snapshot is later than `end`.
         ConfigurationError: records of the log were removed.
     """
-    if base is not None:
-        manifest = snapshot.restore(base, folder, log=name).manifest
+    if place is not None:
+        manifest = snapshot.restore(place, folder, log=name).manifest
         if manifest.applied > end:
             raise InputError(
-                f"The snapshot {base} was taken at log offset {manifest.applied:,}, but the "
+                f"The snapshot {place} was taken at log offset {manifest.applied:,}, but the "
                 f"volume has applied the log only up to {end:,}. Name a place with earlier "
                 "snapshots."
             )
