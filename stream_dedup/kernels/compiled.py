@@ -15,8 +15,8 @@ cached. It is searched for in
 4. `stream-dedup-kernels-USERID` in the directory for temporary files.
 
 A kernel that is in none of them is compiled and written to the first of 2 to 4 that is private and
-writable. All may be read-only: kernels are loaded from them all the same. If none is writable,
-every process compiles for itself, and logs one line about it.
+writable. Kernels are also loaded from directories that are read-only. If none is writable, every
+process compiles for itself, and logs one line about it.
 
 The folders in such a directory are named by the kernel's module, a digest of its sources, and a
 digest of the versions and the processor; a folder of another name is never opened. The sources are
@@ -233,7 +233,7 @@ def _is_as_private_as_sources(directory: Path) -> bool:
     )
 
 
-def _candidates() -> Iterator[Path]:
+def _cache_directories() -> Iterator[Path]:
     cache_root = os.environ.get("STREAM_DEDUP_CACHE_DIR")
     if cache_root:
         yield Path(cache_root) / "kernels"
@@ -258,7 +258,7 @@ def cache_directory(source: Path) -> Path | None:
         directory = _compiled_into / name
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         return directory
-    for base in _candidates():
+    for base in _cache_directories():
         directory = base / name
         try:
             make_folder(directory)
@@ -279,7 +279,7 @@ def readable_directories(source: Path) -> tuple[Path, ...]:
     if _compiled_into is not None:
         return ()
     directories = []
-    for base in (SHIPPED, *_candidates()):
+    for base in (SHIPPED, *_cache_directories()):
         is_safe = _is_as_private_as_sources if base == SHIPPED else _is_private
         for machine in _machines():
             directory = base / _folder(source, machine)
@@ -314,9 +314,9 @@ def _log_compiling(has_shipped: bool, directory: Path | None) -> None:
         )  # fmt: skip
     else:
         # A program without a logging configuration, such as a notebook, shows only warnings.
-        is_unheard = not _logger.hasHandlers()
+        has_no_handlers = not _logger.hasHandlers()
         _logger.log(
-            logging.WARNING if has_shipped or is_unheard else logging.INFO,
+            logging.WARNING if has_shipped or has_no_handlers else logging.INFO,
             "Kernels that are not stored yet are compiled now, which takes up to a minute of CPU.%s They are "
             "stored in %s for the next start.",
             reason, directory,
@@ -400,7 +400,7 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def allocating_kernel(function: Kernel) -> Kernel:
-    """Do the same for a function that creates arrays; use it for at most one call per batch."""
+    """Compile a function that creates arrays, which `kernel` refuses; call it once per batch."""
     return _compile(function, counts_references=True)
 
 
@@ -455,7 +455,7 @@ def _read_at(typing_context: Any, file: Any, offset: Any, into: Any) -> Any:  # 
     """Fill an array from the bytes at `offset` of an open file descriptor; return the number of
     bytes read, -1 on failure.
 
-    It waits for the disk, without the GIL. The system's `pread` is called by its name, so the
+    The call waits for the disk, without the GIL. The system's `pread` is called by its name, so the
     compiled code can be cached.
     """
 
