@@ -58,7 +58,7 @@ FROZEN = {
 
 
 def vectors() -> list[Vector]:
-    """Return the canary vectors: empty, all zeros, of one block of dimensions and of more."""
+    """Return the canary vectors: empty, of one block of dimensions or more, and all zeros."""
     return [
         np.array([(place * 37 % 101 - 50) / 8 for place in range(length)], np.float64)
         for length in (0, 1, 3, 64, 65, 300)

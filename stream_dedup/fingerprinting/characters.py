@@ -97,14 +97,15 @@ class Foldings(NamedTuple):
     """The normalised form of every code point, as arrays that kernels read.
 
     `actions`: (0x110000,): `COPIED`; 1 to 253, copied, and its combining class; `CONTEXTUAL`, needs
-    its neighbours; `MAPPED` and above, replaced by mapping number `action - MAPPED`. `offsets`: (m +
-    1,), the start of each mapping in `replacements`, UTF-8. `trailing`: (m,), the combining class
+    its neighbours; `MAPPED` and above, replaced by mapping number `action - MAPPED`. `offsets`: (m
+    + 1,), the start of each mapping in `replacements`, UTF-8. `trailing`: (m,), the combining class
     of each mapping's last character. `ascii`: (128,), the normalised form of each ASCII character:
     lower case, and a space for white space. `pairs`, `composed`: an open-addressing table with the
-    keys `first << 21 | second`. A pair has its composition, or 0 if `unicodedata` must compute it; a
-    second alone (`first` 0) its combining class; a first alone (`second` 0) has 0 if it contains a
-    mark, else no row. Seconds have the action `COMPOSING`. `simple`: (2048,), for a code point of two bytes its two normalised
-    bytes if they do not depend on neighbours, first byte high; else 0.
+    keys `first << 21 | second`. The value of a pair is its composition, or 0 if `unicodedata` must
+    compute it. The value of a second code point alone (`first` 0) is its combining class, and its
+    action is `COMPOSING`. A first one alone (`second` 0) has the value 0 if it contains a mark,
+    otherwise no key. `simple`: (2048,), for a code point of two bytes its two normalised bytes if
+    they do not depend on neighbours, first byte high; else 0.
     """
 
     actions: NDArray[np.uint16]
@@ -160,10 +161,10 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
     pairs, composed = _compositions(actions)
     simple = np.zeros(1 << 11, np.uint16)
     for code_point in range(0x80, 1 << 11):
-        number = int(actions[code_point]) - MAPPED
-        encoded_result = chr(code_point).encode() if number == COPIED - MAPPED else b""
-        if number >= 0 and not trailing[number]:
-            encoded_result = encoded[number]
+        mapping_number = int(actions[code_point]) - MAPPED
+        encoded_result = chr(code_point).encode() if mapping_number == COPIED - MAPPED else b""
+        if mapping_number >= 0 and not trailing[mapping_number]:
+            encoded_result = encoded[mapping_number]
         if (
             len(encoded_result) == 2
             and encoded_result[0] >= 0x80

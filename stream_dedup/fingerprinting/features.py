@@ -47,7 +47,8 @@ def find_keywords(
     form: bytes, method: RecipeMethod, languages: Languages
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Return the keywords of a text (m,), UTF-8, and their weights (m,) in units of 1 /
-    `RANK_UNIT`; or the runs of four letters with their counts, as PyPI's `simhash` 2.1.2.
+    `RANK_UNIT`; or the runs of four letters with their counts, as PyPI's `simhash` 2.1.2 finds
+    them.
     """
     if method.name == PYPI:
         letters = "".join(_LETTERS.findall(form.decode().lower()))

@@ -1,8 +1,8 @@
 """Cut runs of Han into words, as jieba does.
 
 Invariants: the words are those of `jieba.cut(run, HMM=True)` (a test compares the two); the time is
-linear in the run; jieba's is not, because it copies its path at every unknown character. No Python code runs
-meanwhile, so the GIL is free.
+linear in the run (in jieba it is not, because jieba copies its path at every unknown character). No
+Python code runs meanwhile, so the GIL is free.
 """
 
 from __future__ import annotations
@@ -80,27 +80,27 @@ def _cut_unknown(
     end = dictionary.start[_END] + emit[_END, known[first]]
     single = dictionary.start[_SINGLE] + emit[_SINGLE, known[first]]
     for place in range(first + 1, stop):
-        seen = known[place]
-        from_end = end + change[_END, _BEGIN] + emit[_BEGIN, seen]
-        from_single = single + change[_SINGLE, _BEGIN] + emit[_BEGIN, seen]
+        character = known[place]
+        from_end = end + change[_END, _BEGIN] + emit[_BEGIN, character]
+        from_single = single + change[_SINGLE, _BEGIN] + emit[_BEGIN, character]
         came_from[place, _BEGIN] = _SINGLE if from_single >= from_end else _END
         new_begin = max(from_single, from_end)
-        from_begin = begin + change[_BEGIN, _MIDDLE] + emit[_MIDDLE, seen]
-        from_middle = middle + change[_MIDDLE, _MIDDLE] + emit[_MIDDLE, seen]
+        from_begin = begin + change[_BEGIN, _MIDDLE] + emit[_MIDDLE, character]
+        from_middle = middle + change[_MIDDLE, _MIDDLE] + emit[_MIDDLE, character]
         came_from[place, _MIDDLE] = _MIDDLE if from_middle >= from_begin else _BEGIN
         new_middle = max(from_middle, from_begin)
-        from_begin = begin + change[_BEGIN, _END] + emit[_END, seen]
-        from_middle = middle + change[_MIDDLE, _END] + emit[_END, seen]
+        from_begin = begin + change[_BEGIN, _END] + emit[_END, character]
+        from_middle = middle + change[_MIDDLE, _END] + emit[_END, character]
         came_from[place, _END] = _MIDDLE if from_middle >= from_begin else _BEGIN
         new_end = max(from_middle, from_begin)
-        from_end = end + change[_END, _SINGLE] + emit[_SINGLE, seen]
-        from_single = single + change[_SINGLE, _SINGLE] + emit[_SINGLE, seen]
+        from_end = end + change[_END, _SINGLE] + emit[_SINGLE, character]
+        from_single = single + change[_SINGLE, _SINGLE] + emit[_SINGLE, character]
         came_from[place, _SINGLE] = _SINGLE if from_single >= from_end else _END
         new_single = max(from_single, from_end)
         begin, middle, end, single = new_begin, new_middle, new_end, new_single
     # Backwards along the path: the words are written in reverse order, and reversed at the end.
     state: Any = _SINGLE if single >= end else _END
-    counted = words
+    count = words
     word_stop = stop
     for place in range(stop - 1, first - 1, -1):
         before = np.int64(came_from[place, state])
@@ -111,23 +111,23 @@ def _cut_unknown(
                 len(dictionary.splits) > 0
                 and dictionary.splits[_node_of(known, place, word_stop, dictionary)]
             ):
-                for single in range(word_stop - 1, place, -1):
-                    starts[counted] = scratch.places[single]
-                    stops[counted] = scratch.places[single + 1]
-                    counted += 1
+                for index in range(word_stop - 1, place, -1):
+                    starts[count] = scratch.places[index]
+                    stops[count] = scratch.places[index + 1]
+                    count += 1
                 word_stop = place + 1
-            starts[counted] = scratch.places[place]
-            stops[counted] = scratch.places[word_stop]
-            counted += 1
+            starts[count] = scratch.places[place]
+            stops[count] = scratch.places[word_stop]
+            count += 1
             word_stop = place
         state = before
-    low, high = words, counted - 1
+    low, high = words, count - 1
     while low < high:
         starts[low], starts[high] = starts[high], starts[low]
         stops[low], stops[high] = stops[high], stops[low]
         low += 1
         high -= 1
-    return counted
+    return count
 
 
 @inlined
@@ -188,19 +188,19 @@ def _cut_known(
 
 @inlined
 def cut_piece(
-    characters_in: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
+    count: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
     """Cut a piece of a run of Han, whose characters are in `scratch`; return the number of words so
     far.
     """
     first: Any = np.int64(0)
-    while first < characters_in:
+    while first < count:
         stop = first
-        while stop < characters_in and 0 <= scratch.known[stop] < KNOWN:
+        while stop < count and 0 <= scratch.known[stop] < KNOWN:
             stop += 1
         if stop > first:
             words = _cut_known(first, stop, dictionary, scratch, starts, stops, words)
-        if stop < characters_in:
+        if stop < count:
             starts[words] = scratch.places[stop]
             stops[words] = scratch.places[stop + 1]
             words += 1

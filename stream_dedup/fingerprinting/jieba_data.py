@@ -90,12 +90,12 @@ def edge_key(node: Any, known: Any) -> Any:
 
 
 @allocating_kernel
-def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
+def _read_dictionary(data: Any, user_start: Any, slots: Any) -> Any:
     """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequencies and
     splits by node, and the total frequency.
 
     As in jieba, the last frequency of a word that occurs twice counts, but both add to the total.
-    The lines from byte `users` to the end are the user's; a frequency of 0 there means that the
+    The lines from byte `user_start` to the end are the user's; a frequency of 0 there means that the
     word is to be split.
     """
     roots = np.zeros(KNOWN, np.int32)
@@ -107,7 +107,7 @@ def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
     total = 0
     place = 0
     while place < len(data):
-        is_users = place >= users
+        is_user_word = place >= user_start
         node: Any = -1  # before the first character
         while data[place] != 0x20:
             code_point, length = code_point_at(data, place)
@@ -138,7 +138,7 @@ def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
         total += frequency
         if node > 0:
             frequencies[node] = frequency
-            if is_users and frequency == 0:
+            if is_user_word and frequency == 0:
                 splits[node] = 1
     return roots, keys, children, frequencies[:nodes], splits[:nodes], total
 

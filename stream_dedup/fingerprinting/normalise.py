@@ -161,7 +161,7 @@ def _fold_assigned(text: str) -> str:
 
 @inlined
 def _normalise_ascii(
-    data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any
+    data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, last_byte: Any
 ) -> Any:
     """Normalise up to the first byte that is not ASCII; return the positions of reading and
     writing, and the last byte written.
@@ -172,15 +172,22 @@ def _normalise_ascii(
             break
         byte = lower[byte]
         out[np.uint64(end)] = byte
-        end += np.int64((byte != _SPACE) | (previous != _SPACE))
-        previous = byte
+        end += np.int64((byte != _SPACE) | (last_byte != _SPACE))
+        last_byte = byte
         place += 1
-    return place, end, previous
+    return place, end, last_byte
 
 
 @inlined
 def _normalise_simple(
-    data: Any, place: Any, stop: Any, foldings: Any, out: Any, end: Any, previous: Any, before: Any
+    data: Any,
+    place: Any,
+    stop: Any,
+    foldings: Any,
+    out: Any,
+    end: Any,
+    last_byte: Any,
+    last_point: Any,
 ) -> Any:
     """Normalise code points of two bytes that do not depend on their neighbours, and single ASCII
     characters between them.
@@ -196,9 +203,9 @@ def _normalise_simple(
                 break
             byte = foldings.ascii[byte]
             out[np.uint64(end)] = byte
-            end += np.int64((byte != _SPACE) | (previous != _SPACE))
-            previous = byte
-            before = np.int64(-1)
+            end += np.int64((byte != _SPACE) | (last_byte != _SPACE))
+            last_byte = byte
+            last_point = np.int64(-1)
             place += 1
             continue
         if byte >= 0xE0:
@@ -211,11 +218,11 @@ def _normalise_simple(
         out[np.uint64(end + 1)] = simple & 0xFF
         end += 2
         place += 2
-        previous = np.uint8(0xFF)
-        before = (
+        last_byte = np.uint8(0xFF)
+        last_point = (
             code_point if simple == (np.int64(byte) << 8 | np.int64(following)) else np.int64(-1)
         )
-    return place, end, previous, before
+    return place, end, last_byte, last_point
 
 
 @inlined
@@ -255,7 +262,7 @@ def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> 
 
 @inlined
 def _write_mapping(
-    replacements: Any, first: Any, last: Any, out: Any, end: Any, previous: Any
+    replacements: Any, first: Any, last: Any, out: Any, end: Any, last_byte: Any
 ) -> Any:
     """Write the replacement of a code point, without doubled spaces; return the new end, and the
     last byte.
@@ -263,24 +270,24 @@ def _write_mapping(
     for source in range(first, last):
         byte = replacements[source]
         out[end] = byte
-        end += np.int64((byte != _SPACE) | (previous != _SPACE))
-        previous = byte
-    return end, previous
+        end += np.int64((byte != _SPACE) | (last_byte != _SPACE))
+        last_byte = byte
+    return end, last_byte
 
 
 @inlined
-def _composed(before: Any, code_point: Any, combining: Any, foldings: Any) -> Any:
+def _composed(last_point: Any, code_point: Any, combining: Any, foldings: Any) -> Any:
     """Return the combining class of a composing code point, or `CONTEXTUAL` if its neighbours must
     be read, and its composition with the code point before, or -1.
 
-    Directly after a combining mark it does not compose in this kernel.
+    Directly after a combining mark the code point does not compose in this kernel.
     """
     action = np.int64(composition(np.int64(0), code_point, foldings))
-    composed_point = np.int64(-1) if combining else composition(before, code_point, foldings)
+    composed_point = np.int64(-1) if combining else composition(last_point, code_point, foldings)
     # Canonical ordering may move a second mark before the first, which is already written, alone or
     # within a composed character.
-    second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
-    if before < 0 or composed_point == 0 or second_mark:
+    second_mark = action and (combining or composition(last_point, np.int64(0), foldings) == 0)
+    if last_point < 0 or composed_point == 0 or second_mark:
         return np.int64(CONTEXTUAL), np.int64(-1)
     return action, composed_point
 
@@ -296,22 +303,22 @@ def _normalise_one(
     end = begin
     place = first
     # As if a space were before the text: leading spaces are dropped like doubled ones.
-    previous = np.uint8(_SPACE)
+    last_byte = np.uint8(_SPACE)
     combining: Any = 0
     marks = 0
-    before: Any = np.int64(-1)  # the code point that was copied unchanged last, or -1
+    last_point: Any = np.int64(-1)  # the code point that was copied unchanged last, or -1
     while place < stop:
         if data[place] < 0x80:
-            place, end, previous = _normalise_ascii(
-                data, place, stop, foldings.ascii, out, end, previous
+            place, end, last_byte = _normalise_ascii(
+                data, place, stop, foldings.ascii, out, end, last_byte
             )
             combining = marks = 0
-            before = np.int64(-1)
+            last_point = np.int64(-1)
             continue
         code_point, length = code_point_at(data, place)
         if length == 2 and foldings.simple[code_point] != 0:
-            place, end, previous, before = _normalise_simple(
-                data, place, stop, foldings, out, end, previous, before
+            place, end, last_byte, last_point = _normalise_simple(
+                data, place, stop, foldings, out, end, last_byte, last_point
             )
             combining = marks = 0
             continue
@@ -324,51 +331,51 @@ def _normalise_one(
                 if code_point == _NON_JOINER and _is_half_space(data, place, first, stop, kinds):
                     out[end] = _SPACE
                     end += 1
-                    previous = np.uint8(_SPACE)
+                    last_byte = np.uint8(_SPACE)
                     combining = marks = 0
-                    before = np.int64(-1)
+                    last_point = np.int64(-1)
                 continue  # removed: the characters on both sides become neighbours
             marks = marks + 1 if kinds[code_point] & MARK else 0
             if len(out) < end + (last - start) + (len(data) - place):
                 return end, _FULL
-            end, previous = _write_mapping(foldings.replacements, start, last, out, end, previous)
+            end, last_byte = _write_mapping(foldings.replacements, start, last, out, end, last_byte)
             combining = np.int64(foldings.trailing[action - MAPPED])
-            before = np.int64(-1)
+            last_point = np.int64(-1)
             continue
         marks = marks + 1 if kinds[code_point] & MARK else 0
         if action == COMPOSING:
-            action, composed_point = _composed(before, code_point, combining, foldings)
+            action, composed_point = _composed(last_point, code_point, combining, foldings)
             if composed_point > 0:
-                end -= _length_of(before)
-                end, before = _write(composed_point, out, end), composed_point
+                end -= _length_of(last_point)
+                end, last_point = _write(composed_point, out, end), composed_point
                 continue
         if action == CONTEXTUAL or (action != 0 and action < combining) or marks > MARKS_MAX:
             return begin, _DEPENDS
         combining = action
-        before = code_point
+        last_point = code_point
         end = copy_bytes(data, place - length, place, out, end)
-        previous = np.uint8(0xFF)
-    return end - np.int64(end > begin and previous == _SPACE), _WHOLE
+        last_byte = np.uint8(0xFF)
+    return end - np.int64(end > begin and last_byte == _SPACE), _WHOLE
 
 
 @kernel
 def _normalise_each(
     data: Any,
     offsets: Any,
-    begin_at: Any,
+    first_text: Any,
     kinds: Any,
     foldings: Any,
     out: Any,
     ends: Any,
     contextual: Any,
 ) -> Any:
-    """Normalise concatenated texts of UTF-8 into `out`, starting with text number `begin_at`.
+    """Normalise concatenated texts of UTF-8 into `out`, starting with text number `first_text`.
 
     Write the end of each result to `ends` (n + 1,), and 1 to `contextual` for each text that
     depends on its context (its result is then empty). Return the number of the first text that was
     not normalised because `out` may be too short for the rest.
     """
-    for text in range(begin_at, len(offsets) - 1):
+    for text in range(first_text, len(offsets) - 1):
         end, ending = _normalise_one(
             data, offsets[text], offsets[text + 1], kinds, foldings, out, ends[text]
         )

@@ -79,7 +79,7 @@ class Weighing(NamedTuple):
     bits: int
 
 
-class Written(NamedTuple):
+class Results(NamedTuple):
     """The results of the kernel: `prints` (n, bits / 64 rounded up) uint64, `features` (n,) uint32,
     the number of distinct features, and sketches.
     """
@@ -211,8 +211,8 @@ def table_size(features: Any) -> Any:
 
 
 @allocating_kernel
-def fingerprint_batch(texts: Any, cutting: Any, secrets: Any, weighing: Any, written: Any) -> None:
-    """Fingerprint a batch: read `Texts`, `Cutting`, `Secrets` and `Weighing`, and fill `Written`.
+def fingerprint_batch(texts: Any, cutting: Any, secrets: Any, weighing: Any, results: Any) -> None:
+    """Fingerprint a batch: read `Texts`, `Cutting`, `Secrets` and `Weighing`, and fill `Results`.
 
     The time is linear in the texts; the memory is that for the words or characters of the longest
     text.
@@ -235,7 +235,7 @@ def fingerprint_batch(texts: Any, cutting: Any, secrets: Any, weighing: Any, wri
         cutting,
         secrets,
         weighing,
-        written,
+        results,
         (needs_words, needs_points),
         (
             np.empty(most_words, np.int64),
@@ -261,7 +261,7 @@ def _fingerprint_each(
     cutting: Any,
     secrets: Any,
     weighing: Any,
-    written: Any,
+    results: Any,
     needs: Any,
     cut: Any,
     decoded: Any,
@@ -279,7 +279,7 @@ def _fingerprint_each(
     kinds, spelling, dictionary, scratch = cutting
     of_words, of_characters = secrets
     groups, weights, bits = weighing
-    prints, features, sketching = written
+    prints, features, sketching = results
     needs_words, needs_points = needs
     starts, stops, hashes = cut
     points, places = decoded

@@ -41,10 +41,10 @@ from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.normalise import clean_batch, normalise_batch
 from stream_dedup.fingerprinting.prints import (
     Cutting,
+    Results,
     Secrets,
     Texts,
     Weighing,
-    Written,
     fingerprint_batch,
 )
 from stream_dedup.fingerprinting.variants import keywords
@@ -182,15 +182,15 @@ def as_recipe(recipe: Recipe | str | None, default: str = DEFAULT) -> Recipe:
 
 def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) -> None:
     """Raise ConfigurationError for language settings that a method would ignore."""
-    unread = []
+    unused = []
     if not (method.cuts_words or method.ranks_words):
-        unread += ["a user dictionary"] if languages.user_words else []
-        unread += ["stop words"] if languages.stop_words else []
+        unused += ["a user dictionary"] if languages.user_words else []
+        unused += ["stop words"] if languages.stop_words else []
     if method.takes_vectors and languages.fold_han:
-        unread.append("Han variants")
-    if unread:
+        unused.append("Han variants")
+    if unused:
         raise ConfigurationError(
-            f"The recipe {recipe} does not use {' and '.join(unread)}: choose a recipe that "
+            f"The recipe {recipe} does not use {' and '.join(unused)}: choose a recipe that "
             "splits words, or remove the setting."
         )
 
@@ -244,7 +244,7 @@ class Fingerprinter:
         """
         _check_canary(canary.stages(recipe.method))
         self.recipe = recipe
-        self._maker = _Maker(recipe.method, recipe.key, recipe.languages)
+        self._fingerprinter = _MethodFingerprinter(recipe.method, recipe.key, recipe.languages)
 
     def fingerprint(self, contents: Sequence[Content]) -> Prints:
         """Fingerprint a batch of texts, or of vectors if the recipe takes them: one row each, in
@@ -260,8 +260,8 @@ class Fingerprinter:
                 f"The recipe {self.recipe.id} expects {wanted}, but {actual} was given."
             )
         if takes_vectors:
-            return self._maker.fingerprint_vectors(cast("Sequence[Vector]", contents))
-        return self._maker.fingerprint_texts(cast("Sequence[str]", contents))
+            return self._fingerprinter.fingerprint_vectors(cast("Sequence[Vector]", contents))
+        return self._fingerprinter.fingerprint_texts(cast("Sequence[str]", contents))
 
     def fingerprint_vectors(
         self, vectors: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]]
@@ -287,13 +287,13 @@ def _digest_each(keyed: hashlib.blake2b, parts: Iterable[bytes | memoryview]) ->
     return np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)
 
 
-class _Maker:
+class _MethodFingerprinter:
     """Compute the fingerprints of a method under a key, without checking the canary."""
 
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
         self._languages = languages.folded() if method.is_batched else languages
-        # Words need no such step: their spelling variants are folded while they are cut.
+        # Texts that are cut into words need no such step: cutting folds spelling variants.
         self._spells_texts = any(kind == OF_CHARACTERS for kind, _, _ in method.runs)
         if method.cuts_words:
             _ = self._languages.dictionary  # read it now, not with the first batch
@@ -351,7 +351,7 @@ class _Maker:
                 Cutting(characters.table(), spellings.written(folded=True), dictionary, scratch),
                 self._secrets,
                 self._weighing,
-                Written(prints, features, sketching),
+                Results(prints, features, sketching),
             )
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
@@ -405,14 +405,14 @@ def canary_digest(stage: str) -> str:
     else:
         of_default = stage in {"fingerprints", "digests", "sketches"}
         preset = DEFAULT if of_default else stage.split(maxsplit=1)[0]
-        maker = _Maker(PRESETS[preset], PUBLIC_DEMO_KEY, Languages())
-        made = (
-            maker.fingerprint_vectors(canary.vectors())
+        fingerprinter = _MethodFingerprinter(PRESETS[preset], PUBLIC_DEMO_KEY, Languages())
+        result = (
+            fingerprinter.fingerprint_vectors(canary.vectors())
             if preset == "vector"
-            else maker.fingerprint_texts(canary.TEXTS)
+            else fingerprinter.fingerprint_texts(canary.TEXTS)
         )
-        bits = made.prints.astype("<u8").tobytes() + made.features.astype("<u4").tobytes()
-        parts = {"digests": made.digests.tobytes(), "sketches": made.sketches.tobytes()}
+        bits = result.prints.astype("<u8").tobytes() + result.features.astype("<u4").tobytes()
+        parts = {"digests": result.digests.tobytes(), "sketches": result.sketches.tobytes()}
         content = parts.get(stage, bits)
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
@@ -434,15 +434,15 @@ def number_of(row: Sequence[int] | NDArray[np.uint64]) -> int:
     return sum(int(word) << 64 * place for place, word in enumerate(row))
 
 
-def width_of(recipe_id: str, words: int) -> int:
-    """Return the width of a recipe's fingerprints in bits, from its id; 64 for each word if the id
-    does not contain it.
+def width_of(recipe_id: str, limbs: int) -> int:
+    """Return the width of a recipe's fingerprints in bits, from its id; 64 for each limb if the id
+    does not contain the width.
     """
     parts = recipe_id.rsplit(":", 3)
     stated_width = (
         int(parts[1]) if len(parts) == 4 and parts[1].isascii() and parts[1].isdigit() else 0
     )
-    return stated_width if 0 < stated_width <= 64 * words else 64 * words
+    return stated_width if 0 < stated_width <= 64 * limbs else 64 * limbs
 
 
 def format_prints(prints: NDArray[np.uint64], width: int) -> list[bytes]:
@@ -469,4 +469,4 @@ def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
         return {f"#{place}": float(number) for place, number in enumerate(content) if number}
     if recipe.method.takes_vectors:
         raise ConfigurationError(f"The recipe {recipe.id} expects vectors, but a text was given.")
-    return _Maker(recipe.method, recipe.key, recipe.languages).explain(content)
+    return _MethodFingerprinter(recipe.method, recipe.key, recipe.languages).explain(content)

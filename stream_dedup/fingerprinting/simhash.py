@@ -116,25 +116,27 @@ def _fold_eight(words: Any, ones: Any, twos: Any, fours: Any) -> Any:
 
 
 @inlined
-def _eight_at(values: Any, first: Any, high: Any) -> Any:
+def _eight_at(values: Any, first: Any, high_secret: Any) -> Any:
     """Return eight words from index `first`, and their mixes for the high half."""
     a, b, c, d = values[first], values[first + 1], values[first + 2], values[first + 3]
     e, f, g, h = values[first + 4], values[first + 5], values[first + 6], values[first + 7]
     above = (
-        mix(a + high),
-        mix(b + high),
-        mix(c + high),
-        mix(d + high),
-        mix(e + high),
-        mix(f + high),
-        mix(g + high),
-        mix(h + high),
+        mix(a + high_secret),
+        mix(b + high_secret),
+        mix(c + high_secret),
+        mix(d + high_secret),
+        mix(e + high_secret),
+        mix(f + high_secret),
+        mix(g + high_secret),
+        mix(h + high_secret),
     )
     return (a, b, c, d, e, f, g, h), above
 
 
 @inlined
-def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, ones: Any) -> None:
+def _add_alike(
+    values: Any, features: Any, high_secret: Any, weight: Any, lanes: Any, ones: Any
+) -> None:
     """Add features of one weight, a multiple of sixteen of them, by counting bits within words.
 
     Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every
@@ -144,10 +146,10 @@ def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, o
     low_one = low_two = low_four = low_eight = zero
     high_one = high_two = high_four = high_eight = zero
     for first in range(0, features, _FOLD):
-        below, above = _eight_at(values, first, high)
+        below, above = _eight_at(values, first, high_secret)
         low_a, low_one, low_two, low_four = _fold_eight(below, low_one, low_two, low_four)
         high_a, high_one, high_two, high_four = _fold_eight(above, high_one, high_two, high_four)
-        below, above = _eight_at(values, first + 8, high)
+        below, above = _eight_at(values, first + 8, high_secret)
         low_b, low_one, low_two, low_four = _fold_eight(below, low_one, low_two, low_four)
         high_b, high_one, high_two, high_four = _fold_eight(above, high_one, high_two, high_four)
         low_sixteen, low_eight = _carry_save(low_eight, low_a, low_b)
@@ -161,7 +163,7 @@ def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, o
 
 
 @inlined
-def _take(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> Any:
+def _move_alike(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> Any:
     """Move the features that occur `count` times to `alike`, and close the gaps; return the numbers
     of moved and of remaining features.
 
@@ -188,13 +190,14 @@ def add_features(
     gathered: Any,
     scale: Any,
     weights: Any,
-    high: Any,
+    high_secret: Any,
     ones: Any,
 ) -> Any:
     """Add the weights of features to the sums of their 1 bits; return their total weight.
 
-    `table`: keys, counts and the slots in use; `gathered`: buffers for as many values, counts and
-    values, and (2, 128) zeros, which are zeros again afterwards.
+    `table`: keys, counts and the slots in use. `gathered`: buffers for the values and counts of all
+    features, for the values of one weight, and (2, 128) zeros, which are zeros again afterwards.
+    `high_secret` derives the high half of a feature's bits.
 
     The sums of 1 bits and the total weight contain the same information as sums of plus and minus,
     for half the work. In running text most features occur once or a few times, so nearly all can be
@@ -212,22 +215,22 @@ def add_features(
     rest_count = np.int64(distinct)
     count = np.int64(1)
     while count <= _COUNT_ALIKE and rest_count >= _FOLD:
-        taken_count, rest_count = _take(values, counts, rest_count, count, alike)
+        taken_count, rest_count = _move_alike(values, counts, rest_count, count, alike)
         weight = weights[count] * scale
         total += weight * taken_count
         folded = taken_count - taken_count % _FOLD
         if folded > 0:
-            _add_alike(alike, folded, high, weight, alike_lanes, ones)
+            _add_alike(alike, folded, high_secret, weight, alike_lanes, ones)
         for feature in range(folded, taken_count):
             low = alike[feature]
-            pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
+            pending = _add_weighed(low, mix(low + high_secret), weight, lanes, pending, ones)
         count += 1
     for feature in range(rest_count):
         low = values[feature]
         counted = np.int64(counts[feature])
         weight = weights[min(counted, COUNT_MAX)] * scale
         total += weight
-        pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
+        pending = _add_weighed(low, mix(low + high_secret), weight, lanes, pending, ones)
     _flush(lanes, np.int64(1), ones)
     return total
 

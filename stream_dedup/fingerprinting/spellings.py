@@ -1,10 +1,10 @@
 """Fold variants of letters: a frozen table, and the step `spelling` before features are taken.
 
 Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8,
-or nothing, regardless of its neighbours; a letter of a word stays one, so words begin and end where
-they did; the table is part of the recipe (its digest is in the recipe id). The text digest is taken
-before this step: two spellings of one text are near, at a similarity of 1, and `exact` still means
-the same normalised text.
+or nothing, regardless of its neighbours; a letter of a word stays a letter of a word, so words
+begin and end where they did; the table is part of the recipe (its digest is in the recipe id). The
+text digest is taken before this step: two spellings of one text are near, at a similarity of 1, and
+`exact` still means the same normalised text.
 
 The folded letters are those that search engines fold, such as Lucene's analysers for Arabic and
 Persian and Meilisearch's charabia:

@@ -74,7 +74,7 @@ def _is_stop_word(data: Any, start: Any, stop: Any, dictionary: Any) -> Any:
 
 
 @inlined
-def _of_words(block: Any) -> Any:
+def _mask_word_bytes(block: Any) -> Any:
     """Return a mask with the highest bit of each of eight ASCII bytes that is a letter or a digit.
 
     Adding 128 minus a bound sets a byte's highest bit if it reaches the bound, and never carries
@@ -102,19 +102,19 @@ def _ascii_words(
     while place < stop:
         if place + _STRETCH <= stop:
             beyond = np.uint64(0)
-            of_words = np.uint64(0)
+            word_bits = np.uint64(0)
             for block_number in range(8):
                 block = eight_bytes(data, place + 8 * block_number)
                 beyond |= block
                 # The product gathers the eight bits in its highest byte; the first byte's is the lowest.
                 bits = (
-                    (_of_words(block) >> np.uint64(7)) * np.uint64(0x0102040810204080)
+                    (_mask_word_bytes(block) >> np.uint64(7)) * np.uint64(0x0102040810204080)
                 ) >> np.uint64(56)
-                of_words |= bits << np.uint64(8 * block_number)
+                word_bits |= bits << np.uint64(8 * block_number)
             if beyond & np.uint64(_HIGHEST) == 0:
-                before = of_words << np.uint64(1) | np.uint64(inside)
-                begins = of_words & ~before
-                ends = before & ~of_words
+                before = word_bits << np.uint64(1) | np.uint64(inside)
+                begins = word_bits & ~before
+                ends = before & ~word_bits
                 starts[np.uint64(words)] = begin
                 begun = words + inside
                 while begins != 0:
@@ -125,7 +125,7 @@ def _ascii_words(
                     stops[np.uint64(words)] = place + lowest_bit(ends)
                     words += 1
                     ends &= ends - np.uint64(1)
-                inside = np.int64(of_words >> np.uint64(63))
+                inside = np.int64(word_bits >> np.uint64(63))
                 begin = starts[np.uint64(words)] if inside else begin
                 place += _STRETCH
                 continue
@@ -237,7 +237,7 @@ def _pairs(
 
 
 @inlined
-def _without_stop_words(data: Any, dictionary: Any, starts: Any, stops: Any, words: Any) -> Any:
+def _remove_stop_words(data: Any, dictionary: Any, starts: Any, stops: Any, words: Any) -> Any:
     """Remove the words of the stop list, and close the gaps; return the number of the others."""
     kept_count: Any = np.int64(0)
     for word in range(words):
@@ -321,7 +321,7 @@ def words_between(
         elif kind == UNSPACED:
             place, words = _pairs(data, begin, place, stop, kinds, starts, stops, words)
     return (
-        _without_stop_words(data, dictionary, starts, stops, words)
+        _remove_stop_words(data, dictionary, starts, stops, words)
         if len(dictionary.stop_slots) > 0
         else words
     )

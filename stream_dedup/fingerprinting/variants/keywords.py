@@ -288,7 +288,7 @@ class Analyser:
 
 
 @lru_cache(maxsize=4)
-def _made(user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> Analyser:
+def _make_analyser(user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> Analyser:
     return Analyser(user_words, stop_words)
 
 
@@ -300,4 +300,4 @@ def analyser(
     Raises ConfigurationError if jieba's data is not that of the recipe's id.
     """
     with _LOCK:  # else two threads would read the tables twice
-        return _made(user_words, stop_words)
+        return _make_analyser(user_words, stop_words)

@@ -1,10 +1,11 @@
-"""Compute the bits of vectors with random hyperplanes: a bit is the side of a plane.
+"""Compute the bits of vectors with random hyperplanes: a bit says on which side
+of a plane the vector is.
 
-Invariants: the planes depend only on the secrets, which the recipe's key gives, and are never
-stored; a block of their dimensions is computed when it is needed, so a vector may have any number
-of dimensions; a bit is 1 if and only if its sum is greater than zero; sums are added up in the
-order of the dimensions, in 64-bit floating point and without contraction, so a fingerprint is equal
-on every platform; multiplying a vector by a positive power of two changes no bit.
+Invariants: the planes depend only on the secrets, which are derived from the recipe's key, and are
+never stored; a block of their dimensions is computed when it is needed, so a vector may have any
+number of dimensions; a bit is 1 if and only if its sum is greater than zero; sums are added up in
+the order of the dimensions, in 64-bit floating point and without contraction, so a fingerprint is
+equal on every platform; multiplying a vector by a positive power of two changes no bit.
 
 A plane's coordinates are normally distributed, in `LEVELS` equally probable steps: integers, so
 they do not depend on a platform's logarithm. Two vectors at an angle a differ in a bit with
