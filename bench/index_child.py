@@ -92,7 +92,7 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
         index.bind("bench")
         index.apply([(0, BEGIN_MS, stream.declare())])
     if not stored_answers:  # a rebuild: nobody waits for what was answered long ago
-        index.answered(1 << 62)
+        index.mark_delivered(1 << 62)
     records = stream.records(index.applied - 1)
     left = stream.documents - max(0, index.applied - 1) * RECORD_DOCUMENTS
     stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, left // _STRETCHES)
@@ -107,7 +107,7 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
             started, spent = time.perf_counter(), time.process_time()
             answers = index.apply(values)
             if stored_answers:
-                index.answered(some[0].offset)  # the deliveries of the turn before
+                index.mark_delivered(some[0].offset)  # the deliveries of the turn before
             if started >= look_at:
                 look_at = started + _GAUGES_SECONDS
                 index.statistics()

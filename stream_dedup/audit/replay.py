@@ -334,7 +334,7 @@ def apply_group(
 ) -> dict[int, bytes]:
     """Apply log records with an index. Return its answers by log offset; the index does not keep them."""
     index_answers = dict(index.apply(group))
-    index.answered(index.applied)
+    index.mark_delivered(index.applied)
     return index_answers
 
 

@@ -305,7 +305,7 @@ def apply_record(index: LogIndex, raw: bytes) -> bytes | None:
     """Apply one record and return its answer. The index does not store the answer, because nobody
     reads it later.
     """
-    index.answered(index.applied + 1)
+    index.mark_delivered(index.applied + 1)
     applied = index.apply([(index.applied, 0, raw)])
     return applied[0][1] if applied else None
 

@@ -134,15 +134,15 @@ class LogIndex:
     @property
     def restored(self) -> bool:
         """Whether the volume is from a snapshot, and its index has not yet announced the first log
-        offset that it answers (`announced`).
+        offset that it answers (`mark_announced`).
         """
         return self._restored
 
-    def announced(self, first_answered_offset: int) -> None:
+    def mark_announced(self, first_answered_offset: int) -> None:
         """Record that this index does not deliver answers below a log offset, because other replicas
         do. This is durable at once.
         """
-        self.answered(first_answered_offset)
+        self.mark_delivered(first_answered_offset)
         self._writes.delete(layout.KEY_RESTORED)
         self.flush()
         self._restored = False
@@ -231,7 +231,7 @@ class LogIndex:
         self._check()
         yield from self._unanswered.since(offset)
 
-    def answered(self, offset: int) -> None:
+    def mark_delivered(self, offset: int) -> None:
         """Record that all answers below a log offset are delivered; the next write makes this
         durable.
 
@@ -241,7 +241,7 @@ class LogIndex:
         if offset <= self._answered:
             return
         self._answered = offset
-        self._unanswered.delivered(self._writes, offset)
+        self._unanswered.delete_below(self._writes, offset)
 
     def flush(self) -> None:
         """Write the answered offset now."""
@@ -401,7 +401,7 @@ class LogIndex:
             return () if tables is None else tables.searches
 
     def close(self) -> None:
-        """Close the volume. Call `flush` before, or the offset of the last call of `answered` is
+        """Close the volume. Call `flush` before, or the offset of the last `mark_delivered` is
         lost.
         """
         with self._lock:

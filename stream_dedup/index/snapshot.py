@@ -160,15 +160,15 @@ def take(
     volume: Path,
     place: Path | str,
     *,
-    by: str = "",
+    owner: str = "",
     keep: int | None = None,
     every_seconds: float = 0.0,
     advance: Advance = lambda _: None,
 ) -> Snapshot:
     """Take a snapshot of the volume of a stopped index, or of a checkpoint of a running one.
 
-    `by` is the owner, a part of the name. The newest `keep` snapshots of the log remain, or all if
-    `keep` is None. If none is due yet (`due_at`), return the newest one.
+    `owner` is a part of the name. The newest `keep` snapshots of the log remain, or all if `keep`
+    is None. If none is due yet (`due_at`), return the newest one.
 
     Raises:
         InputError: there is no index, or `place` is within its volume.
@@ -192,11 +192,11 @@ def take(
                 None,
             )
             now = dt.datetime.now(dt.UTC).timestamp()
-            if last is not None and every_seconds and due_at(last, by, every_seconds) > now:
+            if last is not None and every_seconds and due_at(last, owner, every_seconds) > now:
                 return last
             manifest = _describe(state)
         started = dt.datetime.now(dt.UTC)
-        name = f"{started:{_NAME_TIME}}-{_owner(by)}"
+        name = f"{started:{_NAME_TIME}}-{_owner(owner)}"
         try:
             sent_bytes, files = _copy_files(storage, volume, name, earlier, advance)
             if dt.datetime.now(dt.UTC) - started > _TAKING_TIME_MAX - dt.timedelta(hours=1):
@@ -230,7 +230,7 @@ def _names(storage: Storage) -> list[str]:
     return sorted(filter(_NAME.fullmatch, storage.folders()), reverse=True)
 
 
-def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
+def due_at(last: Snapshot, owner: str, every_seconds: float) -> float:
     """Return when the next snapshot is due, in seconds since 1970. An owner that did not take the last
     one waits 25 % longer.
 
@@ -238,12 +238,12 @@ def due_at(last: Snapshot, by: str, every_seconds: float) -> float:
     already.
     """
     return last.manifest.taken_at + every_seconds * (
-        1 if last.name.endswith(f"Z-{_owner(by)}") else _OTHER_OWNER_FACTOR
+        1 if last.name.endswith(f"Z-{_owner(owner)}") else _OTHER_OWNER_FACTOR
     )
 
 
-def _owner(by: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]", "-", by or os.uname().nodename)
+def _owner(owner: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]", "-", owner or os.uname().nodename)
 
 
 def _follows_log(manifest: Manifest, log: str | None) -> bool:

@@ -217,7 +217,7 @@ class Indexer:
         announce = answers.encode_announce(answers.Announce(self._end_at_start), self._index.format)
         self._writer.send(announce, self._name, self._record_announce_offset)
         self._writer.flush()
-        self._index.announced(self._end_at_start)
+        self._index.mark_announced(self._end_at_start)
         return self._end_at_start
 
     def _record_announce_offset(self, offset: int) -> None:
@@ -329,7 +329,7 @@ class Indexer:
                 del self._durable_by_offset[sent_offset]
                 last_durable = sent_offset
             if last_durable is not None:
-                self._index.answered(last_durable + 1)
+                self._index.mark_delivered(last_durable + 1)
 
         self._writer.send(raw, self._name, mark_durable)
 

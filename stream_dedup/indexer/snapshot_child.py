@@ -38,7 +38,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
             stored = snapshot.take(
                 Path(job["volume"]),
                 job["place"],
-                by=job["by"],
+                owner=job["by"],
                 keep=job["keep"],
                 every_seconds=every_seconds,
             )

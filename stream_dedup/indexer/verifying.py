@@ -93,6 +93,6 @@ def _judge_log(
         with progress("judging the log again", None) as advance:
             for group in read_log(settings, Bounds(index.applied, end), advance):
                 index.apply(group)
-                index.answered(index.applied)
+                index.mark_delivered(index.applied)
         index.flush()
         return index.state_digest()

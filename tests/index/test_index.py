@@ -96,7 +96,7 @@ def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None
             index.close()
             index = LogIndex(opener())
         if chance.random() < 0.3:
-            index.answered(chance.randint(0, index.applied))
+            index.mark_delivered(chance.randint(0, index.applied))
 
     assert expected == given
     assert chain == index.chain
@@ -165,7 +165,7 @@ def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> N
     assert given == list(index.answers_since(0))
     assert given[2:] == list(index.answers_since(3))
 
-    index.answered(4)
+    index.mark_delivered(4)
     index.flush()
     index.close()
     index = LogIndex(opener())
@@ -173,7 +173,7 @@ def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> N
     assert index.answered_offset == 4
     assert given[3:] == list(index.answers_since(0))
 
-    index.answered(2)
+    index.mark_delivered(2)
 
     assert index.answered_offset == 4
     index.close()
@@ -185,7 +185,7 @@ def test_answers_below_the_confirmed_offset_are_not_stored() -> None:
     log = [declare(BLOCKS), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(4))]
     expected, _ = fold(log)
     index = LogIndex(MemoryStore())
-    index.answered(3)
+    index.mark_delivered(3)
     given = index.apply(number(log))
 
     assert expected == given

@@ -70,7 +70,7 @@ def example_volume() -> dict[bytes, bytes]:
         control("plan"),
     ]
     index.apply([(offset, APPEND_MS + offset, record) for offset, record in enumerate(log)])
-    index.answered(2)
+    index.mark_delivered(2)
     index.flush()
     index.close()
     return volume
@@ -344,7 +344,7 @@ def judge(folder: Path, log: list[bytes | None], end: int) -> tuple[int, list[tu
     answers = index.apply(
         [(offset, append_time(offset), log[offset]) for offset in range(begun, end)]
     )
-    index.answered(end)
+    index.mark_delivered(end)
     index.flush()
     index.close()
     return begun, answers

@@ -74,7 +74,7 @@ def stages(
     found = {}
     for end in (60, 75, 90):
         index.apply(number(records)[index.applied : end])
-        index.answered(20)
+        index.mark_delivered(20)
         index.flush()
         index.checkpoint(folder / str(end))
         found[end] = folder / str(end)
@@ -199,12 +199,12 @@ def test_a_young_snapshot_of_another_replica_is_enough(
     stages: dict[int, Path], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replica takes its own snapshot once the other's is a quarter of the interval late."""
-    first = take(stages[60], place, by="index_0")
+    first = take(stages[60], place, owner="index_0")
     assert snapshot.due_at(first, "index_0", 3600) == first.manifest.taken_at + 3600
     for hours, is_first in ((1.2, True), (1.3, False)):
         shift_clock(hours / 24, monkeypatch)
         assert (
-            take(stages[75], place, by="index-1", every_seconds=3600).name == first.name
+            take(stages[75], place, owner="index-1", every_seconds=3600).name == first.name
         ) is is_first
     monkeypatch.setattr(layout, "VERSION", layout.VERSION + 1)
 
@@ -365,10 +365,10 @@ def test_two_writers_at_one_place(
         def other(*_: Any, here: str = here) -> None:
             with monkeypatch.context() as plain:
                 plain.setattr(snapshot, "storage_at", storage_at)
-                take(stages[90], here, by="other", keep=1)
+                take(stages[90], here, owner="other", keep=1)
 
         with faulty(monkeypatch, here, step, other) as store:
-            take(stages[75], here, by="one", keep=2)
+            take(stages[75], here, owner="one", keep=2)
         if not store.struck:
             break
         assert {name.rpartition("-")[2] for name in names(here)} >= {"other"}
@@ -883,7 +883,7 @@ def test_a_restored_index_sends_no_old_answers(volume: Path, tmp_path: Path) -> 
     index = LogIndex(RocksStore(tmp_path / "new"))
     assert index.restored
     assert list(index.answers_since(0)) == []
-    index.announced(75)
+    index.mark_announced(75)
     index.close()
     index = LogIndex(RocksStore(tmp_path / "new"))
 

@@ -79,7 +79,7 @@ def written(docs: list[Doc]) -> tuple[dict[bytes, bytes], int]:
     index.apply([(0, APPEND_MS, declare(PLANS["classic"]))])
     for offset, first in enumerate(range(0, ENTRIES, STEP), 1):
         index.apply([(offset, APPEND_MS, batch(docs[first : first + STEP], {0: (0, first)}))])
-        index.answered(offset + 1)
+        index.mark_delivered(offset + 1)
     index.flush()
     index.close()
     return volume, offset + 1

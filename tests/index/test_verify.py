@@ -74,7 +74,7 @@ def test_the_digest_does_not_depend_on_layout_groups_or_answers(tmp_path: Path) 
     records = RandomLog(SEED, PLANS["blocks"], plan_changes=True).records(120)
     in_memory = apply_log(records, MemoryStore(), sizes=1)
     on_disk = apply_log(records, RocksStore(tmp_path / "v"), sizes=17)
-    on_disk.answered(60)
+    on_disk.mark_delivered(60)
     on_disk.flush()
     expected = in_memory.state_digest()
 

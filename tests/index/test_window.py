@@ -126,7 +126,7 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
             watermark = {0: (0, docs[0].offset), 1: (0, step * 50)}
             index.apply([(2 * step - 1 + n, step * 1000, batch(docs, watermark))])
         figures = index.statistics()
-        index.answered(index.applied)
+        index.mark_delivered(index.applied)
         sizes.append(
             (
                 figures["entries"] - figures["removed"],
@@ -158,7 +158,7 @@ def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     docs = [replace(doc, id=name) if doc.offset % 7 == 0 else doc for doc in documents(0, 150)]
     copies = [Doc(1, n, n, docs[n].digest, docs[n].print, id=b"copy") for n in range(150)]
     index.apply([(0, 0, declare(BLOCKS)), (1, 0, batch(docs)), (2, 0, batch(copies))])
-    index.answered(3)
+    index.mark_delivered(3)
     before = index.statistics()
     assert any(name in value for value in volume.values())
     index.apply([(3, 0, forget(name, b"nobody"))])

@@ -161,7 +161,7 @@ def _torn_write(_real: Any, self: MemoryStore, puts: Any, deletes: Any, ranges: 
 
 @_instead(indexer.Indexer, "_send")
 def _answered_when_sent(_real: Any, self: Any, offset: int, raw: bytes) -> None:
-    self._index.answered(offset + 1)
+    self._index.mark_delivered(offset + 1)
     self._index.flush()
     self._writer.send(raw, self._name, lambda _: None)
 
@@ -170,7 +170,7 @@ def _answered_when_sent(_real: Any, self: Any, offset: int, raw: bytes) -> None:
 def _never_announces(_real: Any, self: Any, applied: int) -> int:
     if applied > 0 and not self._index.restored:
         return int(self._index.answered_offset)
-    self._index.announced(self._end_at_start)
+    self._index.mark_announced(self._end_at_start)
     return int(self._end_at_start)
 
 

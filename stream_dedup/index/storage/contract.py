@@ -123,8 +123,8 @@ class Undelivered:
             if raw is not None:  # otherwise its delivery was confirmed meanwhile
                 yield offset, raw
 
-    def delivered(self, writes: Writes, below: int) -> None:
-        """Delete all below a log offset, which were delivered; the next write makes this durable."""
+    def delete_below(self, writes: Writes, below: int) -> None:
+        """Delete the delivered answers, below a log offset; the next write makes this durable."""
         count = bisect_left(self._log_offsets, below)
         for log_offset in self._log_offsets[:count]:
             writes.delete(self._key_of(log_offset))

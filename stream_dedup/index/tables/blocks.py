@@ -39,8 +39,8 @@ class CompiledPlan(NamedTuple):
     Tables by sketch, numbered after the tables by print: one for each of `bands` blocks of
     `band_values` values.
 
-    Of the entries with the same key, a document is compared with `asked` (0: all): the first
-    `asked` - `asked_last`, and the last `asked_last`.
+    Of the entries with the same key, a document is compared with `candidates_max` (0: all): the
+    first `candidates_max` - `candidates_last`, and the last `candidates_last`.
 
     Conditions: `compared_bits` (W,) uint64 are the bits of a print that are compared. A text's
     length is its number of features; of two texts the shorter one counts. If its length is below
@@ -62,8 +62,8 @@ class CompiledPlan(NamedTuple):
     compares_sketches: bool
     band_values: int
     bands: int
-    asked: int
-    asked_last: int
+    candidates_max: int
+    candidates_last: int
 
 
 def compile_plan(plan: Plan) -> CompiledPlan:
@@ -87,8 +87,8 @@ def compile_plan(plan: Plan) -> CompiledPlan:
         compares_sketches=any(plan.alike_mins),
         band_values=SKETCH_VALUES // max(1, plan.bands),
         bands=plan.bands,
-        asked=plan.asked,
-        asked_last=plan.asked_last,
+        candidates_max=plan.asked,
+        candidates_last=plan.asked_last,
     )
 
 

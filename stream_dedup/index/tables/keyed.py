@@ -79,7 +79,7 @@ class PlanTables:
         loaded, hits = with_row_buffer(loaded, batch), np.empty((2, _MATCHES), np.int64)
         plan, key_tables = self._plan, self.finder.key_tables
         # As separate arguments: one tuple would make the kernel slower.
-        results = earlier.best, earlier.best_distance, earlier.sibling, earlier.is_alone
+        results = earlier.best, earlier.best_distance, earlier.sibling, earlier.is_only_match
         keyed_kernels.search_before_batch(
             plan, key_tables, loaded, batch, keys, docs, *results, hits, candidates
         )
@@ -147,7 +147,7 @@ class PlanTables:
 
         This counts by tags, not by keys. Removed entries count until the next compaction.
         """
-        candidates_max, key_tables = self._plan.asked, self.finder.key_tables
+        candidates_max, key_tables = self._plan.candidates_max, self.finder.key_tables
         return (
             int(
                 finder_kernels.count_overfull_tags(

@@ -1,8 +1,8 @@
 """Compiled functions of `keyed`: find near entries before a batch, and judge the batch.
 
-The cap: a plan may compare a document with at most `asked` entries of each key, some from the start
-of its bucket and some from the end. If more entries of a bucket match by their tags, those with the
-exact key are counted from both ends, and the entries in between are skipped.
+The cap: a plan may compare a document with at most `candidates_max` entries of each key, some from
+the start of its bucket and some from the end. If more entries of a bucket match by their tags,
+those with the exact key are counted from both ends, and the entries in between are skipped.
 
 `search_before_batch` searches the entries before the batch, for many documents in one call. With a
 cap its result only shows which documents may have a near entry, because some of the last entries of a
@@ -87,12 +87,17 @@ def _search_long_bucket(
     key: Any,
     row_end: Any,
 ) -> Any:
-    """Compare the first and the last entries of a long bucket, `asked` in all, before row `row_end`.
+    """Compare the first and the last entries of a long bucket before row `row_end`,
+    `candidates_max` in all.
 
     Return (the first near row, or NONE; its distance; how many compared rows have the key; the first
     sibling's row, or NONE).
     """
-    found, last_front, front_count = int64(0), int64(-1), int64(plan.asked - plan.asked_last)
+    found, last_front, front_count = (
+        int64(0),
+        int64(-1),
+        int64(plan.candidates_max - plan.candidates_last),
+    )
     sibling: Any = NONE
     while found < front_count:
         last_front = int64(find_next(key_tables, number, key, last_front + 1))
@@ -109,7 +114,7 @@ def _search_long_bucket(
             if distance == _SIBLING:
                 sibling = min(sibling, row)
     place, best, best_distance = int64(_END), NONE, int64(0)
-    while found < plan.asked:
+    while found < plan.candidates_max:
         place = int64(find_last(key_tables, number, key, place))
         if place <= last_front:
             break
@@ -165,7 +170,7 @@ def search_before_batch(
     best: Any,
     best_distance: Any,
     sibling: Any,
-    is_alone: Any,
+    is_only_match: Any,
     hits: Any,
     candidates: Any,
 ) -> None:
@@ -173,7 +178,7 @@ def search_before_batch(
     to the earliest near row, and `sibling` (n,) int64 to the earliest sibling, if these are earlier
     than the values there.
 
-    `is_alone` (n,) is set to whether no table has another row that matches by its tags.
+    `is_only_match` (n,) is set to whether no table has another row that matches by its tags.
     `candidates` (n,) int64 is increased by the number of compared entries. `hits` (2, any) int64 is
     scratch, in which matches are gathered to compare them together. The memory for a document is
     prefetched while earlier ones are searched: heads two documents ahead, tags one.
@@ -185,7 +190,7 @@ def search_before_batch(
             _prefetch_tags(key_tables, keys, docs[order - 1])
         if order >= 2:
             doc = docs[order - 2]
-            is_alone[doc] = _search_document(
+            is_only_match[doc] = _search_document(
                 plan, key_tables, loaded, batch, keys, doc, best, best_distance, sibling, hits, candidates
             )  # fmt: skip
 
@@ -197,7 +202,7 @@ def _search_document(
 ) -> Any:  # fmt: skip
     """Search one document in all tables; return whether only its best row matches by its tags."""
     heads, tags, active_heads = key_tables.heads, key_tables.tags, key_tables.active_heads
-    places, gathered, is_alone = tags.shape[0] // heads.shape[0], 0, True
+    places, gathered, is_only_match = tags.shape[0] // heads.shape[0], 0, True
     for number in range(heads.shape[0]):
         key = keys[doc, number]
         bucket = bucket_of(key_tables.masks[number], key)
@@ -206,15 +211,15 @@ def _search_document(
         end = number * places + int64(heads[number, bucket + 1])
         active_begin = int64(active_heads[number, group, 0]) * UNIT
         active_end = active_begin + int64(active_heads[number, group, 1])
-        if 0 < plan.asked < end - begin + active_end - active_begin and _has_more_matches(
-            key_tables, number, key, plan.asked
+        if 0 < plan.candidates_max < end - begin + active_end - active_begin and _has_more_matches(
+            key_tables, number, key, plan.candidates_max
         ):
             row, distance, count_found, long_sibling = _search_long_bucket(
                 plan, key_tables, loaded, batch, doc, number, key, best[doc]
             )
             candidates[doc] += count_found
             sibling[doc] = min(sibling[doc], long_sibling)
-            is_alone = False
+            is_only_match = False
             if row < best[doc]:
                 best[doc], best_distance[doc] = row, distance
             continue
@@ -238,7 +243,7 @@ def _search_document(
                 _compare_rows(
                     plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling
                 )
-                gathered, is_alone = 0, False
+                gathered, is_only_match = 0, False
                 if _is_exhausted(hits, number, best[doc]):
                     break
             hits[0, gathered], hits[1, gathered] = index, number
@@ -247,8 +252,8 @@ def _search_document(
     _resolve_rows(key_tables, loaded, hits, gathered)
     _compare_rows(plan, loaded, batch, doc, hits, gathered, best, best_distance, sibling)
     for index in range(gathered):
-        is_alone = is_alone and hits[0, index] == best[doc]
-    return is_alone
+        is_only_match = is_only_match and hits[0, index] == best[doc]
+    return is_only_match
 
 
 @inlined
@@ -367,9 +372,13 @@ def _skip_to_last(
     added: Any,
     cursors: Any,
 ) -> None:
-    """Move the cursor of a table to the first of the last `asked_last` rows."""
+    """Move the cursor of a table to the first of the last `candidates_last` rows."""
     next_row, chains, new_docs = added.next_row, added.chains, added.new_docs
-    key, row, remaining = keys[doc, number], int64(cursors[number, _ROW]), int64(plan.asked_last)
+    key, row, remaining = (
+        keys[doc, number],
+        int64(cursors[number, _ROW]),
+        int64(plan.candidates_last),
+    )
     chain, index = (
         int64(-1),
         int64(chains.tails[number, int64(key) & int64(chains.digest_slots.shape[0] - 1)]),
@@ -425,7 +434,7 @@ def collect_in_order(
     for number in range(keys.shape[1]):
         cursors[number, _PLACE] = -1 if is_batch_only else 0
         cursors[number, _CHAIN] = _chain_of(added.chains, number, keys[doc, number])
-        cursors[number, _REMAINING] = plan.asked - plan.asked_last
+        cursors[number, _REMAINING] = plan.candidates_max - plan.candidates_last
         _advance(key_tables, loaded, number, keys, doc, added, cursors)
     while count == 0 or capacity > 1:
         row: Any = NONE
@@ -486,10 +495,10 @@ def _find_first_near(
     NONE). This searches the entries before the batch and the new ones.
     """
     near_row, distance = earlier.best[doc], earlier.best_distance[doc]
-    first_sibling, is_capped = earlier.sibling[doc], plan.asked > 0
+    first_sibling, is_capped = earlier.sibling[doc], plan.candidates_max > 0
     is_found = min(near_row, first_sibling) != NONE
     if (near_row == NONE or is_capped) and (
-        (is_capped and is_found and not earlier.is_alone[doc])
+        (is_capped and is_found and not earlier.is_only_match[doc])
         or _has_key_in_batch(doc, keys, chains, new_docs)
     ):
         added = NewEntries(earlier.next_row, chains, new_docs)

@@ -81,6 +81,8 @@ by pair; returns the mask (k,) of equal pairs."""
 class Neighbours:
     """The tables over the live representatives of one index; not thread-safe.
 
+    `live` is their number, `full` the number of those that are compared by similarity too.
+
     A search first compares all documents of a batch with the entries before it, on up to `threads`
     threads, and then, in order, each with the new entries of the batch. Results do not depend on the
     number of threads.
@@ -213,7 +215,7 @@ class Neighbours:
             best=np.full(count, NONE),
             best_distance=np.zeros(count, np.int64),
             sibling=np.full(count, NONE),
-            is_alone=np.zeros(count, np.bool_),
+            is_only_match=np.zeros(count, np.bool_),
             tags=tags,
         )
         self._search(

@@ -73,8 +73,8 @@ class EarlierResults(NamedTuple):
     row of the batch's first new entry. `same_row` (n,) int64 is the row with the document's digest,
     or -1. `best` (n,) int64 is the earliest near row, or NONE, and `best_distance` (n,) int64 its
     distance. `sibling` (n,) int64 is the earliest row that would be near but for its site or title,
-    or NONE. `is_alone` (n,) bool: no row but the best one matched by its tags. `tags` (n,) uint32 are
-    those of the digests.
+    or NONE. `is_only_match` (n,) bool: no row but the best one matched by its tags. `tags` (n,)
+    uint32 are those of the digests.
     """
 
     features_min: int
@@ -83,7 +83,7 @@ class EarlierResults(NamedTuple):
     best: NDArray[np.int64]
     best_distance: NDArray[np.int64]
     sibling: NDArray[np.int64]
-    is_alone: NDArray[np.bool_]
+    is_only_match: NDArray[np.bool_]
     tags: NDArray[np.uint32]
 
 
