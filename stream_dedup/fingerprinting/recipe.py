@@ -348,7 +348,9 @@ class _MethodFingerprinter:
             scratch = jieba_cut.scratch()
             fingerprint_batch(
                 Texts(data, bounds),
-                Cutting(characters.table(), spellings.written(folded=True), dictionary, scratch),
+                Cutting(
+                    characters.table(), spellings.spelling_table(folded=True), dictionary, scratch
+                ),
                 self._secrets,
                 self._weighing,
                 Results(prints, features, sketching),

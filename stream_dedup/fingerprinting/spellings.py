@@ -43,7 +43,7 @@ _TWO_BYTES, _BEGIN, END = 0x800, 0x1DC0, 0x2020
 _ROOM: Final = 8  # a code point is written with the maximum number of bytes
 _FILE = Path(__file__).with_name("spellings.txt")
 
-# Bits of a row of `written`.
+# Bits of a row of `spelling_table`.
 _LENGTH, IS_WORD = 16, 18
 STAYS: Final = 3 << _LENGTH
 
@@ -69,7 +69,7 @@ def digest() -> bytes:
 
 
 @cache
-def written(*, folded: bool = False) -> NDArray[np.uint32]:
+def spelling_table(*, folded: bool = False) -> NDArray[np.uint32]:
     """Return the bytes that `spell` writes for each code point below `END`, packed in a number.
 
     From the lowest bit: the last byte; the first byte (equal to the last, if there is only one); the
@@ -89,10 +89,10 @@ def written(*, folded: bool = False) -> NDArray[np.uint32]:
 
 
 @inlined
-def spelling_of(code_point: Any, written: Any) -> Any:
-    """Return the row of `written` for a code point, or `STAYS`."""
+def spelling_of(code_point: Any, spelling_table: Any) -> Any:
+    """Return the row of `spelling_table` for a code point, or `STAYS`."""
     if code_point < _TWO_BYTES or _BEGIN <= code_point < END:
-        return written[np.uint64(code_point)]
+        return spelling_table[np.uint64(code_point)]
     return np.uint32(STAYS)
 
 
@@ -108,14 +108,14 @@ def spell(spelling: Any, data: Any, end: Any) -> Any:
 
 
 @kernel
-def _fold_each(data: Any, offsets: Any, written: Any, out: Any, ends: Any) -> None:
+def _fold_each(data: Any, offsets: Any, spelling_table: Any, out: Any, ends: Any) -> None:
     """Write the folded texts to `out`, and the end of each result to `ends` (n + 1,)."""
     end = np.int64(0)
     for text in range(len(offsets) - 1):
         place = offsets[text]
         while place < offsets[text + 1]:
             code_point, length = code_point_at(data, place)
-            spelling = spelling_of(code_point, written)
+            spelling = spelling_of(code_point, spelling_table)
             end = (
                 copy_bytes(data, place, place + length, out, end)
                 if spelling & STAYS == STAYS
@@ -129,7 +129,7 @@ def fold_batch(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
     """Apply the step `spelling` to a batch of UTF-8."""
     out = np.empty(len(data) + _ROOM, np.uint8)
     ends = np.zeros(len(offsets), np.int64)
-    _fold_each(data, offsets, written(folded=True), out, ends)
+    _fold_each(data, offsets, spelling_table(folded=True), out, ends)
     return out, ends
 
 

@@ -145,7 +145,7 @@ def _ascii_words(
 
 @inlined
 def _alphabet_words(
-    data: Any, place: Any, stop: Any, written: Any, starts: Any, stops: Any, words: Any
+    data: Any, place: Any, stop: Any, spelling_table: Any, starts: Any, stops: Any, words: Any
 ) -> Any:
     """Find the words up to the first code point of more than two bytes: alphabets from Latin to
     Arabic have only words and separators.
@@ -165,7 +165,7 @@ def _alphabet_words(
             break
         has_two = np.int64(byte >= 0x80)
         code_point = of_two_bytes(byte, following) if has_two else np.int64(byte)
-        spelling = written[np.uint64(code_point)]
+        spelling = spelling_table[np.uint64(code_point)]
         is_word = np.int64(spelling >> IS_WORD)
         if (byte | following) < 0x80 and not is_word and not inside:
             break
@@ -181,7 +181,9 @@ def _alphabet_words(
 
 
 @inlined
-def _spell_to_end(data: Any, place: Any, stop: Any, kinds: Any, written: Any, end: Any) -> Any:
+def _spell_to_end(
+    data: Any, place: Any, stop: Any, kinds: Any, spelling_table: Any, end: Any
+) -> Any:
     """Spell the characters of a word, starting at `place`; return their end in the text, and the
     end of their spelling.
     """
@@ -189,7 +191,7 @@ def _spell_to_end(data: Any, place: Any, stop: Any, kinds: Any, written: Any, en
         code_point, length = code_point_at(data, place)
         if kinds[code_point] & KIND_BITS != WORD:
             break
-        spelling = spelling_of(code_point, written)
+        spelling = spelling_of(code_point, spelling_table)
         if spelling & STAYS != STAYS:
             end = spell(spelling, data, end)
         else:
@@ -273,7 +275,7 @@ def words_between(
     start: Any,
     stop: Any,
     kinds: Any,
-    written: Any,
+    spelling_table: Any,
     dictionary: Any,
     scratch: Any,
     starts: Any,
@@ -282,7 +284,7 @@ def words_between(
     """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their positions,
     return their number.
 
-    Words are spelt in `data` itself, by `written` (see `spellings.written`).
+    Words are spelt in `data` itself, by `spelling_table` (see `spellings.spelling_table`).
     """
     # Not 0: numba would compile the callees twice, for a constant and for a variable.
     words: Any = np.int64(0)
@@ -297,7 +299,7 @@ def words_between(
             unspelt = place  # the start of the word's characters that are not spelt yet
         elif data[place] < 0xE0:
             place, words, begin, end = _alphabet_words(
-                data, place, stop, written, starts, stops, words
+                data, place, stop, spelling_table, starts, stops, words
             )
             if begin < 0:
                 continue
@@ -311,7 +313,7 @@ def words_between(
             unspelt = place
             place += length
         if kind == WORD:
-            place, end = _spell_to_end(data, unspelt, stop, kinds, written, end)
+            place, end = _spell_to_end(data, unspelt, stop, kinds, spelling_table, end)
             starts[words] = begin
             stops[words] = end
             words += np.int64(end > begin)
@@ -328,11 +330,11 @@ def words_between(
 
 
 @allocating_kernel
-def _spans(data: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any) -> Any:
+def _spans(data: Any, kinds: Any, spelling_table: Any, dictionary: Any, scratch: Any) -> Any:
     starts = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
     stops = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
     words = words_between(
-        data, np.int64(0), len(data), kinds, written, dictionary, scratch, starts, stops
+        data, np.int64(0), len(data), kinds, spelling_table, dictionary, scratch, starts, stops
     )
     return starts[:words], stops[:words]
 
@@ -343,7 +345,7 @@ def cut(
     """Return a normalised text in UTF-8 with its words spelt in place, if `folded`, and the (start,
     stop) byte positions of the words.
     """
-    spelt, written = bytearray(normalised), spellings.written(folded=folded)
+    spelt, spelling_table = bytearray(normalised), spellings.spelling_table(folded=folded)
     data = np.frombuffer(spelt, np.uint8)
-    starts, stops = _spans(data, characters.table(), written, dictionary, scratch())
+    starts, stops = _spans(data, characters.table(), spelling_table, dictionary, scratch())
     return spelt, list(zip(starts.tolist(), stops.tolist(), strict=True))

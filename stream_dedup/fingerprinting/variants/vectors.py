@@ -1,5 +1,5 @@
-"""Compute the bits of vectors with random hyperplanes: a bit says on which side
-of a plane the vector is.
+"""Compute the bits of vectors with random hyperplanes: a bit says on which side of a
+plane the vector is.
 
 Invariants: the planes depend only on the secrets, which are derived from the recipe's key, and are
 never stored; a block of their dimensions is computed when it is needed, so a vector may have any
