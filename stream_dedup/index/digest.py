@@ -131,7 +131,7 @@ def _encode_verdicts(sources: Sources, positions: Positions) -> bytes:
         if representative is not None:
             of_bytes = (
                 _REPRESENTATIVE.pack(
-                    *sources.place(representative.position),
+                    *sources.source_and_offset(representative.position),
                     representative.time_ms,
                     len(representative.id),
                 )

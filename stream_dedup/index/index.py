@@ -252,7 +252,7 @@ class LogIndex:
             self._failure = str(error) or type(error).__name__
             raise
 
-    def name_finished_tables(self) -> None:
+    def record_finished_tables(self) -> None:
         """Record in the volume the table files that were finished since the last write, if there are
         any.
         """

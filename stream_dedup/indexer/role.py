@@ -350,7 +350,7 @@ class Indexer:
                 has_caught_up=self._index.applied >= max(1, self._end_at_start),
                 report_step=lambda step: self._failpoints.hit(f"index.{step}", self._in_flight),
             )
-        self._index.name_finished_tables()
+        self._index.record_finished_tables()
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.update(statistics, self._index.searches())

@@ -128,7 +128,7 @@ class Sources:
         numbers, indices = index_distinct(sources)
         return [self._names[number] for number in numbers.tolist()], indices.astype(np.uint16)
 
-    def place(self, position: Position) -> tuple[int, int]:
+    def source_and_offset(self, position: Position) -> tuple[int, int]:
         """Return the (source, offset) of a position in a numbered partition."""
         return self._numbers[position.topic, position.topic_id, position.partition], position.offset
 

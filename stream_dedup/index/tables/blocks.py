@@ -1,9 +1,10 @@
 """Choose the tables that find the representatives near a document with a plan.
 
-If a plan has `asked` or `bands`, there is a table for each of its keys, and of the entries with the
-same key at most `asked` are compared with a document. Any other plan compares a document with every
-entry that could be near. For that, any tables can be used that return at least the near entries,
-because each returned entry is compared by all conditions of the plan:
+If a plan has `asked` (the most candidates of a key) or `bands`, there is a table for each of its
+keys, and a document is compared with at most `asked` of the entries with the same key. Any other
+plan compares a document with every entry that could be near. For that, any tables can be used that
+return at least the near entries, because each returned entry is compared by all conditions of the
+plan:
 
 - If two keys differ in at most `radius` bits, one of their `radius` + 1 parts is equal: so there is a
   table for each part.
