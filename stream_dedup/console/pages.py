@@ -30,7 +30,7 @@ from stream_dedup.console.values import (
 from stream_dedup.domain import differences
 from stream_dedup.domain.document import DUPLICATES, SAME_ID
 from stream_dedup.domain.errors import InputError, StreamDedupError
-from stream_dedup.domain.hosts import asked_host
+from stream_dedup.domain.hosts import searched_host
 from stream_dedup.domain.plan import Plan
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.relations import in_words, relation_of
@@ -548,7 +548,7 @@ async def answer_hosts(sources: ConsoleSources, query: Query, call: ThreadCall) 
 
 async def answer_copies(sources: ConsoleSources, query: Query, call: ThreadCall) -> dict[str, Any]:
     """Answer with which hosts copied which hosts; with `host` in the query, only pairs with it."""
-    host = asked_host(query.get("host", ""))
+    host = searched_host(query.get("host", ""))
     notices: list[str] = []
     list_pairs = None if sources.search is None else partial(sources.search.host_pairs, host)
     no_pairs = HostPairs((), sources.recent.time_ms)

@@ -24,7 +24,7 @@ from stream_dedup.console.values import (
 )
 from stream_dedup.domain.document import OUTCOMES, SAME_ID, Reason, Verdict
 from stream_dedup.domain.errors import InputError
-from stream_dedup.domain.hosts import asked_host, is_of_host
+from stream_dedup.domain.hosts import is_of_host, searched_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
@@ -114,7 +114,7 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     return DecisionFilter(
         reason=values["reason"],
         verdict=values["verdict"],
-        host=asked_host(values["host"]),
+        host=searched_host(values["host"]),
         id=values["id"],
         header=header,
         similarity_from=low,

@@ -38,11 +38,14 @@ ADDRESS_BYTES_MAX: Final = 4096
 _SHOWN_MAX = 300
 _PATTERN = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _HOST = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
-_WEB = ("http", "https")
-_NAMES_ACCOUNT = ("abfs", "abfss", "az")  # container@account
+_WEB_SCHEMES = ("http", "https")
+_ACCOUNT_SCHEMES = ("abfs", "abfss", "az")  # of addresses with container@account
 # The missing part of a prefix that is a scheme alone. Such a prefix would allow every address that
 # the worker's credentials can read.
-_MISSING_PART = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), "no folder")}
+_MISSING_PART = {
+    **dict.fromkeys(_WEB_SCHEMES, "no host"),
+    **dict.fromkeys(("file", "memory"), "no folder"),
+}
 
 
 class TextAddress(NamedTuple):
@@ -99,10 +102,9 @@ def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
     parsed = _parsed(address)
     if isinstance(parsed, str):
         return f"The address of the text, {shown(address)}, cannot be read: {parsed}."
-    full_address = parsed.origin + parsed.path
+    location = parsed.origin + parsed.path
     if not any(
-        full_address == prefix
-        or full_address.startswith(prefix if prefix.endswith("/") else prefix + "/")
+        location == prefix or location.startswith(prefix if prefix.endswith("/") else prefix + "/")
         for prefix in prefixes
     ):
         return (
@@ -124,8 +126,8 @@ def has_credentials(address: str) -> bool:
     authority, _, path = remainder.partition("/")
     if not separator or "@" not in remainder:
         return False
-    names_account = scheme.lower() in _NAMES_ACCOUNT
-    is_port = scheme.lower() in _WEB and _HOST.fullmatch(authority)
+    names_account = scheme.lower() in _ACCOUNT_SCHEMES
+    is_port = scheme.lower() in _WEB_SCHEMES and _HOST.fullmatch(authority)
     has_colon = ":" in authority.rpartition("@")[0] or (
         ":" in authority and "@" in path and not is_port
     )
@@ -141,10 +143,8 @@ def shown(address: str) -> str:
         remainder = "***@" + remainder.rpartition("@")[2]  # the password contains a slash
     elif separator:
         authority, slash, path = remainder.partition("/")
-        name, separator_at, host = authority.rpartition("@")
-        authority = (
-            f"{'***' if ':' in name or not path else name}@{host}" if separator_at else authority
-        )
+        name, at_sign, host = authority.rpartition("@")
+        authority = f"{'***' if ':' in name or not path else name}@{host}" if at_sign else authority
         remainder = authority + slash + path
     full_address = scheme + separator + remainder
     without_query = full_address.partition("?")[0]
@@ -168,9 +168,9 @@ def _parsed(address: str) -> TextAddress | str:
     scheme, authority, path, remainder = match[1].lower(), match[2], match[3], match[4]
     if scheme not in SCHEMES:
         return f"its scheme {scheme!r:.40} is not supported"
-    if ":" in authority.rpartition("@")[0] or ("@" in authority and scheme not in _NAMES_ACCOUNT):
+    if ":" in authority.rpartition("@")[0] or ("@" in authority and scheme not in _ACCOUNT_SCHEMES):
         return "it contains a user name or a password; pass credentials in the worker's environment"
-    if scheme in _WEB:
+    if scheme in _WEB_SCHEMES:
         if not _HOST.fullmatch(authority):
             return (
                 "its host is not a name or an IP address in ASCII (write other letters as xn--...)"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 SHOWN: Final = 40_000
 COMPARED: Final = 4_000
-_FOLDED: Final = 40
+_CONTEXT_WORDS: Final = 40
 # A word with the space after it; a character of a script that is written without spaces; a mark.
 _TOKEN: Final = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]\s*"
@@ -36,12 +36,12 @@ class TextPiece:
 
 @dataclass(frozen=True, slots=True)
 class TextComparison:
-    """Both texts as pieces. `share` is the Jaccard similarity of their runs of three words, 0 to 1;
-    `changes` the number of pieces that differ; `note` says how much was not compared.
+    """Both texts as pieces. `similarity` is the Jaccard similarity of their runs of three words, 0
+    to 1; `changes` the number of pieces that differ; `note` says how much was not compared.
     """
 
     pieces: tuple[TextPiece, ...]
-    share: float
+    similarity: float
     changes: int
     note: str = ""
 
@@ -67,7 +67,7 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
     equal runs is skipped.
     """
     first, second = (_TOKEN.findall(text[:SHOWN])[:COMPARED] for text in (left, right))
-    cut = [
+    cut_notes = [
         f"the {name} is longer than the part compared here ({len(''.join(tokens)):,} of "
         f"{len(text):,} characters)"
         for name, text, tokens in (("kept text", left, first), ("other text", right, second))
@@ -83,18 +83,18 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
         None, left_words, right_words
     ).get_opcodes():
         old, new = first[left_start:left_stop], second[right_start:right_stop]
-        if action == "equal" and folded and len(old) > 3 * _FOLDED:
-            pieces.append(_piece("same", old[:_FOLDED], new[:_FOLDED]))
-            skipped = f"{len(old) - 2 * _FOLDED:,} equal words"
+        if action == "equal" and folded and len(old) > 3 * _CONTEXT_WORDS:
+            pieces.append(_piece("same", old[:_CONTEXT_WORDS], new[:_CONTEXT_WORDS]))
+            skipped = f"{len(old) - 2 * _CONTEXT_WORDS:,} equal words"
             pieces.append(TextPiece("skipped", skipped, skipped))
-            pieces.append(_piece("same", old[-_FOLDED:], new[-_FOLDED:]))
+            pieces.append(_piece("same", old[-_CONTEXT_WORDS:], new[-_CONTEXT_WORDS:]))
         else:
             kind = {"equal": "same", "replace": "changed", "delete": "removed", "insert": "added"}[
                 action
             ]
             pieces.append(_piece(kind, old, new))
     changes = sum(piece.kind in ("changed", "removed", "added") for piece in pieces)
-    note = "; ".join(cut)
+    note = "; ".join(cut_notes)
     return TextComparison(
         tuple(pieces),
         _jaccard(left_words, right_words),

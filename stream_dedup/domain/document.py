@@ -208,18 +208,19 @@ Stage = Literal["decode", "field", "size", "fetch", "fingerprint"]
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """The reason why a record cannot be judged. It depends only on the record and the input
-    settings, unless `is_timed`.
+    settings, unless it `can_vary`.
 
-    `stage` is the stage that failed; `message` is a sentence for the operator. `is_timed`: the
-    failure depends on a limit of time or memory, or on a text stored elsewhere, so an earlier attempt
-    may have succeeded; the record is retracted in the log before the dead letter is delivered.
-    `count`: the number of records that are lost together, such as those of a damaged part of a file.
+    `stage` is the stage that failed; `message` is a sentence for the operator. `can_vary`: an
+    earlier attempt may have succeeded, because the failure depends on a limit of time or memory, or
+    on a text stored elsewhere; the record is retracted in the log before the dead letter is
+    delivered. `count`: the number of records that are lost together, such as those of a damaged
+    part of a file.
     """
 
     stage: Stage
     error_class: str
     message: str
-    is_timed: bool = False
+    can_vary: bool = False
     count: int = 1
 
 

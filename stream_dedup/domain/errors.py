@@ -66,7 +66,7 @@ class UsageError(StreamDedupError):
 
 class AwayError(StreamDedupError):
     """A service that a record needs is unavailable; the record is not judged, and the request is
-    retried later. A log message continues `away` with "unavailable", and `back` with "again".
+    retried later. Log messages append "unavailable" to `away`, and "again" to `back`.
     """
 
     away = "a service that the records need is"
@@ -99,8 +99,8 @@ class FormatError(StreamDedupError):
 
 
 class OtherFormatError(FormatError):
-    """Bytes of this program are intact, in a format that this version cannot read: nearly always a
-    newer one, so upgrade.
+    """Bytes that this program wrote are intact, but this version cannot read their format: nearly
+    always a newer one, so upgrade.
     """
 
     exit_code = ConfigurationError.exit_code

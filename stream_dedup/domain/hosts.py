@@ -21,7 +21,9 @@ from urllib.parse import unquote, urlsplit
 import idna
 
 HOST_CHARACTERS_MAX: Final = 253
-_WRITTEN_MAX: Final = 9 * HOST_CHARACTERS_MAX  # a percent-encoded letter has up to 9 characters
+_ENCODED_CHARACTERS_MAX: Final = (
+    9 * HOST_CHARACTERS_MAX
+)  # a percent-encoded letter has up to 9 characters
 _CACHED_MAX: Final = 50_000
 _CACHED_BYTES_MAX: Final = 300  # an id that is not a URL can have any length
 _ACE: Final = "xn--"
@@ -36,7 +38,7 @@ def host_of(address: bytes) -> str:
         name = parts.hostname if parts.scheme else None
     except ValueError:  # unbalanced brackets, or characters that could pass for a delimiter
         return ""
-    if not name or len(name) > _WRITTEN_MAX:
+    if not name or len(name) > _ENCODED_CHARACTERS_MAX:
         return ""
     if ":" in name:  # `urlsplit` has removed the brackets
         return _address_host(name)
@@ -60,7 +62,7 @@ def named_host(value: bytes) -> str:
     return host_of(value) or host_of(b"//".join((b"http:", value.strip())))
 
 
-def asked_host(text: str) -> str:
+def searched_host(text: str) -> str:
     """Return the host in a search form, a URL or a bare host, as `shown_host` writes it."""
     return shown_host(named_host(text.strip().encode("utf-8", "replace"))) or text.strip()
 

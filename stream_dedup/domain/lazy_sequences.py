@@ -1,7 +1,7 @@
 """Sequences that create an item only when it is read, because most items never are.
 
 Invariant: a subclass creates items in a method, never in a stored function that refers back to the
-sequence: such a cycle would keep its memory until the garbage collector finds it, which is rare.
+sequence: such a cycle would keep its memory until the garbage collector runs, which is rare.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Find how much memory this process may use: the limit of its control group (a pod's limit is
-one), or the memory of the machine.
+"""Find how much memory this process may use: the limit of its control group (in Kubernetes, that
+of its container), or the memory of the machine.
 """
 
 from __future__ import annotations

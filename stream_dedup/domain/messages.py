@@ -31,8 +31,8 @@ _HEADER_BYTES = 140
 class Messages(Lazy[Message]):
     """Records of one topic; each column is (n,).
 
-    `headers` maps the place of each record that has headers to these; `unreadable` maps the places
-    of records that the client could not read completely. `timestamps_ms` is `NO_TIMESTAMP` for a
+    `headers` contains, by place, the headers of the records that have any; `unreadable`, by place,
+    the records that the client could not read completely. `timestamps_ms` is `NO_TIMESTAMP` for a
     record without a timestamp.
     """
 

@@ -32,7 +32,7 @@ Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius:
 and Fleet, "Fast search in Hamming space with multi-index hashing", CVPR 2012.
 
 Invariants: an index can serve every plan, because the constructor checks its numbers; parsing the
-text form or the fields of a plan returns an equal plan; unused optional parts appear in neither, so
+text form or the fields of a plan returns an equal plan; neither contains unused optional parts, so
 plans written by older versions keep their text and their fields; a plan without blocks has one
 table with one bucket, which is a plain scan; all numbers are integers, so that every machine
 decides alike.
@@ -143,7 +143,7 @@ class Plan(metaclass=_ParsesText):
         for name in ("similarity", *_BY_SITE):
             label = "similarity" if name == "similarity" else f"similarity by site ({name})"
             self._check(label, getattr(self, name), 0, 100)
-        self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
+        self._check("number of candidates per block", self.asked, 0, ASKED_MAX)
         if self.bands and SKETCH_VALUES % self.bands:
             raise ConfigurationError(
                 f"A sketch has {SKETCH_VALUES} values, which cannot be divided into {self.bands} "
@@ -152,7 +152,7 @@ class Plan(metaclass=_ParsesText):
             )
         if self.radius and (self.bands or self.asked):
             raise ConfigurationError(
-                "A plan with sketch blocks, or with a limit on the representatives asked, must "
+                "A plan with sketch blocks, or with a limit on candidates, must "
                 f"have a radius of 0, not {self.radius}."
             )
 

@@ -57,7 +57,7 @@ class RecipeMethod:
 
     @property
     def ranks_words(self) -> bool:
-        """Whether the features are keywords, which the rules of `tokens` or jieba cut."""
+        """Whether the features are keywords, found in words that `tokens` or jieba cut."""
         return self.is_ranked and self.name != PYPI
 
     @property
@@ -67,9 +67,10 @@ class RecipeMethod:
 
 
 _SPELT: Final = "nfkc case space spelling"
-# A floor is the number of features of an English text of 8 words for a method with sketches: in six
-# corpora no two different short texts of 8 words or more were near. It is that of 25 words for other
-# methods: replacing one word of 25 hardly changes the bits. A text with fewer keywords than are looked for is short.
+# A floor is the number of features of a short English text. For a method with sketches, it has 8
+# words: in six corpora no two different short texts of 8 words or more were near. For other methods
+# it has 25: replacing one of them hardly changes the bits. For keywords, the floor is the number of
+# keywords to find.
 _METHODS: Final = (
     RecipeMethod(
         "words",

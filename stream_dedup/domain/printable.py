@@ -21,7 +21,7 @@ def printable(text: str | bytes, limit: int = TEXT_CHARACTERS_MAX) -> str:
     Bytes are decoded as UTF-8; invalid bytes become escapes too.
     """
     if isinstance(text, bytes):
-        # Save decoding all of it. A character has at most 4 bytes, and an escape is longer than its
+        # Do not decode all of it. A character has at most 4 bytes, and an escape is longer than its
         # byte, so the rest is beyond `limit`.
         text = text[: 4 * limit + 4].decode("utf-8", "backslashreplace")
     if len(text) > limit:
@@ -39,7 +39,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def utc_text(time_ms: int) -> str:
-    """Return a time in UTC, to the second; empty for one that is not known."""
+    """Return a time in UTC, to the second; empty if it is unknown."""
     if not 0 < time_ms <= _LATEST_MS:
         return ""
     return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,7 +1,7 @@
 """Relate two documents by site, title and id; the relation selects the threshold of similarity.
 
 Pages of one site share navigation and phrasing, so different pages often have a similarity of 0.65
-to 0.9; pages of different sites hardly ever have. Within one site, equal titles are evidence for a
+to 0.9; pages of different sites hardly ever do. Within one site, equal titles are evidence for a
 copy and different titles against it. Sites and titles are compared by keyed hashes, ids by CRC-32;
 0 means unknown.
 """
@@ -69,8 +69,8 @@ def in_words(
 ) -> str:
     """Return two sentences that say why two documents are copies or not.
 
-    `similarity` and `threshold` are in per cent; the documents are copies at `threshold` or more,
-    which is that of `relation`. `sites` are their names, empty if unknown.
+    `similarity` and `threshold`, the minimum similarity of copies with this `relation`, are in per
+    cent. `sites` are their names, empty if unknown.
     """
     first, second = map(shown_host, sites)
     site = first or second or "one site"

@@ -72,17 +72,19 @@ class FittedTable:
 
     def _block(self, row: Sequence[Text], width: int) -> Iterator[Text]:
         yield _line().append(row[0].plain, row[0].style or "bold")
-        named = [
+        labelled_cells = [
             (heading.plain if len(row) > 2 else "", cell)
             for heading, cell in zip(self._headings[1:], row[1:], strict=True)
             if cell.plain
         ]
-        label = max((cell_len(heading) + _GAP for heading, _ in named if heading), default=0)
-        for heading, cell in named:
-            line = _line().append(_INDENT + heading + " " * (label - cell_len(heading)))
+        label_width = max(
+            (cell_len(heading) + _GAP for heading, _ in labelled_cells if heading), default=0
+        )
+        for heading, cell in labelled_cells:
+            line = _line().append(_INDENT + heading + " " * (label_width - cell_len(heading)))
             for part in _wrap(cell, width - line.cell_len):
                 yield line.append(part)
-                line = _line().append(_INDENT + " " * label)
+                line = _line().append(_INDENT + " " * label_width)
 
 
 def _line() -> Text:

@@ -16,9 +16,9 @@ Outcome: TypeAlias = tuple[T | None, BaseException | None]
 class SideThread:
     """Runs blocking calls, one at a time, in a separate thread.
 
-    One reason is librdkafka 2.16.0: after a broker's restart, send_offsets_to_transaction can wait far
-    longer than its timeout, because librdkafka forgets the transaction's coordinator if the killed
-    broker is missing from one metadata response.
+    This bounds waits that librdkafka does not bound. In version 2.16.0, after a broker's restart,
+    send_offsets_to_transaction can wait far longer than its timeout, because librdkafka forgets the
+    transaction's coordinator if the killed broker is missing from one metadata response.
     """
 
     def __init__(self, name: str) -> None:

@@ -39,4 +39,4 @@ class Unforeseen:
             )
         reason = printable(str(error).rstrip(".") or kind)
         sentence = f"The {self._component} failed with an unexpected error: {reason}."
-        return DeadLetter(self._stage, kind, sentence, is_timed=True)
+        return DeadLetter(self._stage, kind, sentence, can_vary=True)

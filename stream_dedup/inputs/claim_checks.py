@@ -470,4 +470,4 @@ def _letter(address: TextAddress, kind: str, why: str) -> DeadLetter:
     """Return the dead letter for the answer of a store; it is not reproducible, because another worker
     may have read a text there.
     """
-    return DeadLetter("fetch", kind, f"The text at {shown(address.url)} {why}.", is_timed=True)
+    return DeadLetter("fetch", kind, f"The text at {shown(address.url)} {why}.", can_vary=True)

@@ -7,7 +7,7 @@ of CPU for each page, and is replaced if the kernel ends it.
 
 Invariants: the result depends on the page and not on the load of the machine: the limit is CPU time.
 A page is given up when it reaches the limit, or crashed the process twice. A slower machine may give
-up a page that another extracts; `is_timed` marks this, the worker retracts such a page, and
+up a page that another extracts; `can_vary` marks this, the worker retracts such a page, and
 remembers it until the process ends. No page reaches the limit by its size: 1 MB needs about 100 ms.
 """
 
@@ -93,7 +93,7 @@ class Extractor:
                 _STAGE,
                 "PageGivenUp",
                 f"The page {why}, so its text cannot be judged.",
-                is_timed=True,
+                can_vary=True,
             )
             self._given_up[digest] = failure
             if len(self._given_up) > _REMEMBERED:
@@ -140,7 +140,7 @@ class Extractor:
             _STAGE,
             text,
             f"The extractor failed on the page: {text}.",
-            is_timed=text == MemoryError.__name__,
+            can_vary=text == MemoryError.__name__,
         )
 
     def _stop(self) -> None:

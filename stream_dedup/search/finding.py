@@ -25,7 +25,7 @@ from stream_dedup.console.values import (
 )
 from stream_dedup.domain.document import Reason, digest_id, shorten_id
 from stream_dedup.domain.errors import InputError, StreamDedupError
-from stream_dedup.domain.hosts import HostNames, asked_host, is_of_host
+from stream_dedup.domain.hosts import HostNames, is_of_host, searched_host
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.log.headers import parse_log_place
 from stream_dedup.search.facts import FoundText, GroupFacts, TextFacts
@@ -127,7 +127,7 @@ class Finder:
             match.facts.output_position: self._hosts.of(match.facts.id.encode())
             for match in matches[:FOUND_MAX]
         }
-        wanted_host = asked_host(host)
+        wanted_host = searched_host(host)
         listed = [
             match
             for match in matches[:FOUND_MAX]

@@ -29,7 +29,7 @@ from stream_dedup.worker.dependencies import WorkerContext
 from stream_dedup.worker.outputs import EmittedBatch, OutputWriter
 from stream_dedup.worker.prepare import InFlight
 
-_ANSWER_SECONDS = 0.003
+_RESULT_WAIT_SECONDS = 0.003
 
 
 class Abort(Protocol):
@@ -107,7 +107,7 @@ class Delivery:
 
     def advance(self) -> None:
         """Process the result of the running transaction if it has ended, and begin the next one."""
-        if self.wait_until_none_runs(0.0 if self._flow.has_unanswered else _ANSWER_SECONDS):
+        if self.wait_until_none_runs(0.0 if self._flow.has_unanswered else _RESULT_WAIT_SECONDS):
             self._begin()
             self.wait_until_none_runs(0.0)
 
@@ -127,17 +127,17 @@ class Delivery:
             self._process_result(self._running, rereads=rereads)
         return has_ended
 
-    def retract_timed_out(self, batch: InFlight) -> None:
-        """Retract the documents whose dead letter depends on time (`is_timed`): an earlier read may
-        have succeeded, so that the index has judged them.
+    def retract_varying(self, batch: InFlight) -> None:
+        """Retract the documents whose dead letter `can_vary`: an earlier attempt may have
+        succeeded, so that the index has judged them.
         """
-        timed_out = [
+        varying = [
             batch.messages[row]
             for row, decision in batch.decided_locally()
-            if isinstance(decision, DeadLetter) and decision.is_timed
+            if isinstance(decision, DeadLetter) and decision.can_vary
         ]
-        if timed_out:
-            self._send_retractions(timed_out)
+        if varying:
+            self._send_retractions(varying)
 
     def abandon(self) -> None:
         """Stop waiting for the running transaction: the next owner sees its result in the committed
@@ -234,7 +234,7 @@ class Delivery:
         if len(result.refused) > 1:
             began = self._clock.monotonic()
             result = self._transact(emitted, transaction, one_by_one=True)
-            # If that took too long, the next transaction is smaller and finds the record.
+            # If this took too long, the next transaction is smaller, and finds the record.
             self._adapt_allowance(result, transaction.amount, self._clock.monotonic() - began)
         refused = [emitted[row] for row in result.refused]
         for record in refused:

@@ -218,7 +218,7 @@ class Worker:
 
     def take_in(self, batch: InFlight) -> None:
         """Put a prepared batch in flight."""
-        self._delivery.retract_timed_out(batch)
+        self._delivery.retract_varying(batch)
         self._questions.ask(batch)
 
     # -- periodic tasks

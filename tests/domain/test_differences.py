@@ -19,9 +19,9 @@ def test_only_what_differs_is_marked() -> None:
     assert changed == [("", "evening"), ("eleven", "twelve"), ("鎖さ", "じら")]
     assert "".join(piece.left for piece in found.pieces) == KEPT
     assert "".join(piece.right for piece in found.pieces) == COPY
-    assert 0.7 < found.share < 1
+    assert 0.7 < found.similarity < 1
     assert compare(KEPT, KEPT).changes == 0
-    assert compare(KEPT, KEPT).share == 1
+    assert compare(KEPT, KEPT).similarity == 1
 
 
 def test_both_sides_are_whole_for_random_texts() -> None:

@@ -115,7 +115,7 @@ def test_plan_names_ignore_case_and_spaces() -> None:
         ("128:4:0:28~:65%:64", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
         ("128:4:0:28~7:65%:64", "cannot be divided into 7 equal blocks"),
         ("128:4:0:28~16:101%:64", "similarity must be a whole number from 0 to 100"),
-        ("128:4:0:28~16:65%:65536", "representatives asked must be a whole number from 0 to 65535"),
+        ("128:4:0:28~16:65%:65536", "candidates per block must be a whole number from 0 to 65535"),
         ("128:4:0:28~16:65%:64:40", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
         ("128:4:1:28~16:65%:64", "a radius of 0, not 1"),
         ("128:4:1:28~0:65%:64", "a radius of 0, not 1"),

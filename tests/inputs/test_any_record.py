@@ -266,7 +266,7 @@ def test_an_unexpected_error_is_a_dead_letter_and_logged_once_a_minute(
     letter = found.outcomes[1]
     assert found.outcomes == {1: letter, 3: letter}
     assert isinstance(letter, DeadLetter)
-    shown = (letter.stage, letter.error_class, letter.is_timed)
+    shown = (letter.stage, letter.error_class, letter.can_vary)
     assert shown == ("decode", "UnforeseenError", True)
     assert letter.message == r"The decoder failed with an unexpected error: it\nis\x1b odd."
     (log_record,) = caplog.records

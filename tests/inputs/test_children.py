@@ -125,7 +125,7 @@ def test_a_page_without_enough_memory_is_a_timed_dead_letter() -> None:
         "fingerprint",
         "MemoryError",
         "The extractor failed on the page: MemoryError.",
-        is_timed=True,
+        can_vary=True,
     )
 
 
@@ -184,7 +184,7 @@ def test_a_hung_page_is_given_up_and_the_next_page_is_read() -> None:
 
     assert before == Page("before")
     assert isinstance(letter, DeadLetter)
-    found = (letter.stage, letter.error_class, letter.is_timed)
+    found = (letter.stage, letter.error_class, letter.can_vary)
     assert found == ("fingerprint", "PageGivenUp", True)
     assert "0.3 s of CPU" in letter.message
     assert isinstance(after, DecodedDocument)

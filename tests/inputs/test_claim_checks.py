@@ -51,7 +51,7 @@ def fetch(text_fetcher: TextFetcher, written: str) -> Fetched:
 def letter(found: Fetched) -> tuple[str, str]:
     assert isinstance(found, DeadLetter), found
     assert found.stage == "fetch"
-    assert found.is_timed
+    assert found.can_vary
     return found.error_class, found.message
 
 
@@ -216,7 +216,7 @@ def test_on_disk_no_path_leads_out_of_the_prefix(tmp_path: Path) -> None:
 def test_an_address_outside_the_prefixes_is_refused_without_a_request(pages: Pages) -> None:
     found = fetcher(pages.url + "/a").check(pages.url + "/b")
     assert isinstance(found, DeadLetter)
-    assert (found.stage, found.error_class, found.is_timed) == ("fetch", "AddressRefused", False)
+    assert (found.stage, found.error_class, found.can_vary) == ("fetch", "AddressRefused", False)
     assert pages.asked == []
 
 

@@ -105,7 +105,7 @@ def test_the_text_of_a_record_is_read_from_its_address(
     if isinstance(expected, tuple):
         assert isinstance(found, DeadLetter), found
         assert (found.stage, found.error_class) == expected
-        assert found.is_timed == (found.error_class == "NotFound")
+        assert found.can_vary == (found.error_class == "NotFound")
         assert found.error_class != "MissingField" or "page.uri" in found.message
     else:
         assert found is expected or text_of(found) == expected
@@ -135,7 +135,7 @@ def test_only_allowed_addresses_are_fetched(pages: Pages) -> None:
     )
     addresses = record_decoder.addresses(messages, {5})
     assert {place: address.path for place, address in addresses.items()} == {0: "/a", 6: "/b"}
-    missing = DeadLetter("fetch", "NotFound", "is not there", is_timed=True)
+    missing = DeadLetter("fetch", "NotFound", "is not there", can_vary=True)
     found = record_decoder.decode_all(messages, {5}, {0: b"fetched", 6: missing})
     assert (found.places, found.texts) == ([0, 1], ["fetched", "inside"])
     shown = {place: getattr(outcome, "stage", outcome) for place, outcome in found.outcomes.items()}

@@ -323,7 +323,7 @@ def _away_is_missing(fetch: Any, self: Any, addresses: Any, start: int, *more: A
     try:
         return fetch(self, addresses, start, *more)
     except TextAwayError as error:
-        return [DeadLetter("fetch", "Away", str(error), is_timed=True)]
+        return [DeadLetter("fetch", "Away", str(error), can_vary=True)]
 
 
 MANY = {"documents": 30}
@@ -374,10 +374,10 @@ RULES = [
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
     Rule("what was read and not prepared at a rebalance is read again", _set(Assignment, "reread_unprepared", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
-    Rule("what a limit of time makes a dead letter is retracted first", _set(Delivery, "retract_timed_out", lambda *_: None),
+    Rule("what a limit of time makes a dead letter is retracted first", _set(Delivery, "retract_varying", lambda *_: None),
          ("dead",),
          Tuning(weights={**MANY, "slow": 20, "crash": 10, "commit": 10, "rewind": 0, "pause": 0, "replace": 0}), first=8),
-    Rule("what a store does not have is retracted first", _set(Delivery, "retract_timed_out", lambda *_: None),
+    Rule("what a store does not have is retracted first", _set(Delivery, "retract_varying", lambda *_: None),
          ("dead",),
          Tuning(weights={**MANY, "far": 20, "crash": 10, "commit": 10, "rewind": 0, "pause": 0, "replace": 0}), first=8),
     Rule("what waits for a text is handed back in a hurry", _dropped_in_a_hurry, ("lost", "order", "stuck", "alarm"), AWAY,

@@ -155,7 +155,7 @@ class Impatient(Decoder):
                 if found:
                     break
                 raise TextAwayError(f"The text {address.url} is away.")
-            missing = DeadLetter("fetch", "NotFound", "The text is not there.", is_timed=True)
+            missing = DeadLetter("fetch", "NotFound", "The text is not there.", can_vary=True)
             found.append(missing if WORLD.patience.random() < 0.5 else address.url.encode())
         return found
 
@@ -175,7 +175,7 @@ class Impatient(Decoder):
                 "fingerprint",
                 "PageGivenUp",
                 "The page took too long, so its text cannot be judged.",
-                is_timed=True,
+                can_vary=True,
             )
             for place, value in enumerate(messages.values)
             if place not in skipped and b"SLOW" in (value or b"") and WORLD.patience.random() < 0.5

@@ -229,7 +229,7 @@ def test_a_text_that_makes_the_fingerprinter_fail_affects_no_other(
     }
     assert [*letters] == bad
     assert all(
-        (letter.stage, letter.error_class, letter.is_timed)
+        (letter.stage, letter.error_class, letter.can_vary)
         == ("fingerprint", "ZeroDivisionError", True)
         for letter in letters.values()
     )
