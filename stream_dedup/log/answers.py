@@ -125,8 +125,8 @@ def encode_announce(announce: Announce, form: int = FIRST_FORMAT) -> bytes:
 def decode(
     raw: bytes | None, record_name: str = "A record of verdicts", nonce: bytes | None = None
 ) -> Answer:
-    """Return the answer in `raw`; errors begin with `record_name`. With `nonce`, that of a worker, the
-    judgements in answers to other workers are not decoded.
+    """Return the answer in `raw`; errors begin with `record_name`. With the `nonce` of a worker,
+    the judgements in answers to other workers are not decoded.
 
     Raises:
         OtherFormatError: the record is intact, but its format or kind is unknown; the role must
@@ -140,9 +140,9 @@ def decode(
             f"{record_name} has the kind {kind}, which this version does not know: {UPGRADE}"
         )
     if kind == KIND_ANSWER and nonce is not None and len(body) >= _ORIGIN.size + CHAIN_BYTES:
-        log_offset, asker_nonce, number = _ORIGIN.unpack_from(body)
-        if asker_nonce != nonce:
-            return LogAnswer(log_offset, asker_nonce, number, (), bytes(body[-CHAIN_BYTES:]))
+        log_offset, worker_nonce, number = _ORIGIN.unpack_from(body)
+        if worker_nonce != nonce:
+            return LogAnswer(log_offset, worker_nonce, number, (), bytes(body[-CHAIN_BYTES:]))
     return decoder(Reader(body, record_name), record_name)
 
 

@@ -4,8 +4,8 @@ Its records are control records in the log's frame (`records`), of three types:
 
     begun   {log, topic, topic_id, partitions}: workers have started to read these partitions, with
             that log
-    opened  {log}: the records before this one list every partition that was begun with that log before
-            the topic `begun` existed
+    opened  {log}: from here on the topic is complete. The records before this one list the
+            partitions that were begun with that log before the topic existed
     reading {log, settings, changes}: the settings that decide text, id and scope of a document. The
             first one in the topic is in force, so that two workers that start together agree; one
             with `changes` (by `declare`) replaces it
@@ -32,13 +32,14 @@ class BegunTopic:
     """The begun partitions of a source topic with a log; `fold` applies the records of the topic
     `begun` in order.
 
-    `is_open`: `opened` was read. `reading` are the settings in force, `first_reading` the first ones.
+    `is_complete`: `opened` was read. `reading` are the settings in force, `first_reading` the first
+    ones.
     """
 
     log_id: bytes
     topic_id: bytes
     partitions: set[int] = field(default_factory=set)
-    is_open: bool = False
+    is_complete: bool = False
     reading: dict[str, str | None] | None = None
     first_reading: dict[str, str | None] | None = None
 
@@ -53,7 +54,7 @@ class BegunTopic:
         if not isinstance(record, Control) or record.fields.get("log") != self.log_id.hex():
             return
         if record.type == "opened":
-            self.is_open = True
+            self.is_complete = True
         elif record.type == "reading":
             settings = record.fields.get("settings")
             if isinstance(settings, dict) and (

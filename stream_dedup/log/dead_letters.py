@@ -45,10 +45,10 @@ class Letter:
         return not self.is_cut and self.partition is not None and self.topic == documents
 
     def is_sent_back(self, documents: str, first_unsent: int) -> bool:
-        """Return whether `dlq redrive` has sent the letter back; `first_unsent` is its committed
-        offset.
+        """Return whether `dlq redrive` has sent the letter back; `first_unsent` is the committed
+        offset of that command.
 
-        A letter that was sent back before an earlier one counts as not sent: no offset records it.
+        While an earlier letter waits to be sent back, this one counts as not sent, too.
         """
         return self.can_be_sent_to(documents) and self.message.offset < first_unsent
 

@@ -185,9 +185,9 @@ def of_dead_letter(
 ) -> Headers:
     """Return our headers of a dead letter: Kafka's names (KIP-1191) and the stage that failed.
 
-    One header contains the source record's timestamp in milliseconds. The dead letter itself gets
-    another one, because the topic uses LogAppendTime: with its own old timestamp, a record would be
-    deleted at once by the topic's short retention.
+    One header contains the source record's timestamp in milliseconds. The timestamp of the dead
+    letter itself is LogAppendTime: with an old timestamp, the topic's short retention would delete
+    it at once.
     """
     message = (
         letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX]
@@ -229,8 +229,8 @@ def _date(day: int) -> str:
 
 
 def find_too_large(messages: Messages, bytes_max: int) -> list[int]:
-    """Return the rows of the records whose `record_bytes` exceed `bytes_max`, and of those with more
-    headers than librdkafka can read.
+    """Return the places of the records whose `record_bytes` exceed `bytes_max`, and of those with
+    more headers than librdkafka can read.
     """
     sizes = messages.value_bytes + sizes_of(messages.keys)
     for place, record_headers in messages.headers.items():

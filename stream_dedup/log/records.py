@@ -320,10 +320,10 @@ def decode(raw: bytes | None, record_name: str = "A record of the log") -> LogRe
             raise OtherFormatError(
                 f"{record_name} has {unknown}, which this version does not know: {UPGRADE}"
             )
-        ordered = record.fields.get("format")
-        if isinstance(ordered, int) and ordered > max(FORMATS):
+        declared_format = record.fields.get("format")
+        if isinstance(declared_format, int) and declared_format > max(FORMATS):
             raise OtherFormatError(
-                f"{record_name} declares format {ordered}, but this version writes up to "
+                f"{record_name} declares format {declared_format}, but this version writes up to "
                 f"{max(FORMATS)}: {UPGRADE}"
             )
     return record

@@ -4,8 +4,8 @@ This shows later whether a partition without a committed offset is new, or has l
 worker begins a partition without a committed offset in these steps: read the begun partitions; read
 the offset once more; commit the first offset; record the partition as begun; read it. If the worker
 is killed after the commit, the partition's next owner finds the offset and records the partition. So
-a begun partition without an offset has lost it, and one that is not begun has written nothing to the
-outputs.
+a begun partition without an offset has lost it, and the outputs contain no document of a partition
+that is not begun.
 
 Invariant: no record of a partition is read before `record` has returned for it.
 
@@ -39,14 +39,14 @@ from stream_dedup.settings.settings import Settings
 _logger = structlog.get_logger("stream_dedup.worker")
 
 
-def append_begun(settings: Settings, names: TopicNames, *written: bytes) -> None:
+def append_begun(settings: Settings, names: TopicNames, *raws: bytes) -> None:
     """Append records to `begun` in their order.
 
     Raises:
         BrokerError: a record was not written.
     """
     appender = LogAppender(settings, names.begun, "begun")
-    for raw in written:
+    for raw in raws:
         appender.send(raw, None, lambda _: None)
     appender.flush()
 
@@ -102,12 +102,12 @@ class Beginnings:
         """Record the partitions that were begun before the topic `begun` existed; do this once, for a
         log that is older than the topic.
 
-        These are the partitions with a committed offset. If there are none, but the log contains
-        documents of the source topic (it is read up to the first one), the offsets were lost, and all
-        `partitions` count as begun. Before that, the offsets are read once more: another worker may
-        have begun meanwhile, and it commits an offset before it sends a document to the log.
+        These are the partitions with a committed offset. If no partition has one, although the log
+        contains a document of the source topic, the offsets were lost, and all `partitions` count
+        as begun. Before that, the offsets are read once more: another worker may have begun
+        meanwhile, and it commits an offset before it sends a document to the log.
         """
-        if self._begun.is_open:
+        if self._begun.is_complete:
             return
         topic = self._names.documents
         admin = self._make_admin(self._settings)
@@ -121,7 +121,7 @@ class Beginnings:
             encode_opened(self._begun.log_id),
         )
         self._begun.partitions.update(begun)
-        self._begun.is_open = True
+        self._begun.is_complete = True
         self._logger.info(
             "the topic of started partitions now records this source",
             topic=self._names.begun,

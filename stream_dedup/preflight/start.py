@@ -59,7 +59,7 @@ def read_facts(
         begun_topic = _begun(settings, names, topics)
         begun = (
             frozenset(begun_topic.partitions)
-            if begun_topic is not None and begun_topic.is_open
+            if begun_topic is not None and begun_topic.is_complete
             else None
         )
         reading = None if begun_topic is None else begun_topic.reading

@@ -189,10 +189,10 @@ def test_the_records_are_folded_in_any_order() -> None:
         encode_opened(LOG),
     )
     for raw in raws:
-        assert not found.is_open
+        assert not found.is_complete
         found.fold(decode(raw))
 
-    assert (found.partitions, found.is_open) == ({0, 2}, True)
+    assert (found.partitions, found.is_complete) == ({0, 2}, True)
 
 
 def test_the_first_worker_records_how_documents_are_read(kafka: Kafka) -> None:
