@@ -41,13 +41,13 @@ def declare_command(
     _print(declared, as_json=as_json)
     if declared.log_offset is not None:
         note(f"Written at log offset {declared.log_offset}. It applies to all later records.")
-    if declared.is_new_reading and not dry_run:
+    if declared.has_new_reading and not dry_run:
         note(
             f"Written to {settings.topic_names.begun}. Restart every worker with these settings: a "
             "running worker still reads documents as before, and no worker starts with other "
             "settings."
         )
-    if dry_run and (declared.is_new_rules or declared.is_new_reading):
+    if dry_run and (declared.has_new_rules or declared.has_new_reading):
         note("Nothing was written (--dry-run).")
     return 0
 

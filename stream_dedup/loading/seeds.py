@@ -29,7 +29,7 @@ from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole_lo
 from stream_dedup.loading.documents import print_hint_of_pages, record_of
 from stream_dedup.log.records import Source, encode_seed
 from stream_dedup.orders import declaration
-from stream_dedup.orders.common import log_names
+from stream_dedup.orders.common import check_log_topics
 from stream_dedup.orders.in_force import InForce
 from stream_dedup.orders.seed import SeedProgress, file_source
 from stream_dedup.settings.recipe import recipe_of
@@ -62,7 +62,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None) -> S
         InputError: there is neither a file nor a topic `target`.
     """
     is_file = target == STANDARD_INPUT or Path(target).exists()
-    names = log_names(
+    names = check_log_topics(
         settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))]
     )
     recipe = recipe_of(settings)

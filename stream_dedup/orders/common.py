@@ -59,7 +59,7 @@ class OrderDependencies:
         return cls(os.environ.get(VARIABLE))
 
 
-def log_names(
+def check_log_topics(
     settings: Settings, more: Iterable[str] = (), make_admin: Callable[[Settings], Admin] = Admin
 ) -> TopicNames:
     """Check that the log and the topics `more` exist, and that Kafka keeps the log forever; return the
@@ -184,15 +184,15 @@ def find_on_output(
     settings: Settings,
     topic: str,
     message: Message,
-    places: set[str],
+    log_places: set[str],
 ) -> Message | None:
     """Return the record of an output whose `dedup.log` is one of these log places, or None. The search
-    starts at the message's timestamp, because its output has the same one.
+    starts at the timestamp of `message`, because its output has the same timestamp.
     """
     for record in dependencies.read_partition(
         settings, topic, message.partition, since_ms=message.timestamp_ms
     ):
-        if headers.text_of(record.headers, headers.LOG) in places:
+        if headers.text_of(record.headers, headers.LOG) in log_places:
             return record
     return None
 
@@ -231,10 +231,10 @@ def _find_by_id(
     names = settings.topic_names
     logged_id = id_in_log(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
     with dependencies.progress("searching the log for the id", None) as advance:
-        places = find_log_places(
+        log_places = find_by_id_in_log(
             logged_id, topic_id, dependencies.read_whole_log(settings, names.fingerprints, advance)
         )
-    if not places:
+    if not log_places:
         raise InputError(
             f"{printable(text)!r} is not a position in {names.documents} or {names.duplicates}, "
             "which this filter reads and writes, and the log contains no document with this id. "
@@ -242,17 +242,20 @@ def _find_by_id(
             "Nothing was written."
         )
     return select_dropped(
-        text, names, places, lambda place: _is_dropped(dependencies, settings, place, places[place])
+        text,
+        names,
+        log_places,
+        lambda source: _is_dropped(dependencies, settings, source, log_places[source]),
     )
 
 
-def find_log_places(
+def find_by_id_in_log(
     logged_id: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]
 ) -> dict[SourcePlace, set[str]]:
-    """Return the positions of documents with an id, in log order, and for each the log places at which
-    it may have been judged.
+    """Return the source positions of documents with an id, in log order, and for each the log
+    places at which it may have been judged.
     """
-    places: dict[SourcePlace, set[str]] = {}
+    log_places: dict[SourcePlace, set[str]] = {}
     for log_offset, record in log:
         for place, identifier in enumerate(record.ids if isinstance(record, Batch) else ()):
             if (
@@ -261,16 +264,16 @@ def find_log_places(
                 and record.position(place).topic_id == topic_id
             ):
                 position = record.position(place)
-                places.setdefault(SourcePlace(position.partition, position.offset), set()).add(
+                log_places.setdefault(SourcePlace(position.partition, position.offset), set()).add(
                     f"{log_offset}/{place}"
                 )
-    return places
+    return log_places
 
 
 def select_dropped(
     text: str,
     names: TopicNames,
-    places: Iterable[SourcePlace],
+    sources: Iterable[SourcePlace],
     is_dropped: Callable[[SourcePlace], bool],
 ) -> SourcePlace:
     """Return the only dropped document among these.
@@ -278,7 +281,7 @@ def select_dropped(
     Raises:
         InputError: none was dropped, or several, which the message names.
     """
-    dropped = [place for place in places if is_dropped(place)]
+    dropped = [source for source in sources if is_dropped(source)]
     if not dropped:
         raise InputError(
             f"No document with the id {printable(text)!r} is in {names.duplicates}: it was not "
@@ -303,11 +306,11 @@ def select_dropped(
 
 
 def _is_dropped(
-    dependencies: OrderDependencies, settings: Settings, place: SourcePlace, decided: set[str]
+    dependencies: OrderDependencies, settings: Settings, source: SourcePlace, log_places: set[str]
 ) -> bool:
     names = settings.topic_names
     try:
-        message = record_at(dependencies, settings, names.documents, *place, "")
+        message = record_at(dependencies, settings, names.documents, *source, "")
     except InputError:
         return False  # a deleted record could not be released
-    return find_on_output(dependencies, settings, names.duplicates, message, decided) is not None
+    return find_on_output(dependencies, settings, names.duplicates, message, log_places) is not None

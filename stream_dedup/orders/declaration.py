@@ -105,8 +105,8 @@ def read_or_declare(
         first_records = list(read(settings, names.fingerprints, records_max=1))
     if not first_records:
         raise ConfigurationError(
-            f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first "
-            "worker starts it with its settings: stream-dedup run worker"
+            f"The log {names.fingerprints} is empty, so there is nothing to change yet. The "
+            "first worker declares it: stream-dedup run worker"
         )
     declared = declared_fields(first_records[0][1], names)
     raise_refusals(check_declaration(settings, recipe, declared))

@@ -174,11 +174,11 @@ def find_proven_end(outputs: Iterable[Message], topic: str, partition: int) -> i
     """Return the offset after the highest position of a source partition in records of the outputs;
     None without any.
     """
-    places = (POSITION_PATTERN.match(text_of(output.headers, POSITION)) for output in outputs)
+    matches = (POSITION_PATTERN.match(text_of(output.headers, POSITION)) for output in outputs)
     offsets = [
-        int(output["offset"])
-        for output in places
-        if output and (output["topic"], int(output["partition"])) == (topic, partition)
+        int(match["offset"])
+        for match in matches
+        if match and (match["topic"], int(match["partition"])) == (topic, partition)
     ]
     return max(offsets) + 1 if offsets else None
 

@@ -22,7 +22,7 @@ from stream_dedup.log.controls import Window, format_of
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
 from stream_dedup.orders.beginnings import append_begun
-from stream_dedup.orders.common import append, log_names
+from stream_dedup.orders.common import append, check_log_topics
 from stream_dedup.orders.in_force import InForce, change_fields
 from stream_dedup.preflight.declaration import reading_of, reading_text
 from stream_dedup.serving.http_client import ask_role
@@ -57,10 +57,10 @@ class Declared:
     rows: list[list[str]]
     readings: tuple[Reading | None, Reading | None, Reading | None]
     log_offset: int | None
-    is_new_rules: bool
+    has_new_rules: bool
 
     @property
-    def is_new_reading(self) -> bool:
+    def has_new_reading(self) -> bool:
         """Whether the input settings change."""
         return self.readings[2] != self.readings[1]
 
@@ -84,33 +84,33 @@ def declare(
     """
     new_plan = None if change.plan is None else parse_plan(change.plan)
     rule = None if change.better is None else BetterRule.named(change.better)
-    now = _read_rules(settings, new_plan)
-    if now.plan is None or now.declared is None:
+    current = _read_rules(settings, new_plan)
+    if current.plan is None or current.declared is None:
         raise InvariantError(
             "The log has a declaration without a plan; its first record is damaged."
         )
-    new_plan = (new_plan or now.plan).with_similarity(
+    new_plan = (new_plan or current.plan).with_similarity(
         **{
             name: parse_similarity(text)
             for name, text in change.thresholds.items()
             if text is not None
         }
     )
-    becomes = RulesInForce(
+    new_rules = RulesInForce(
         new_plan,
-        _window(now.window, change.window, change.refresh),
-        rule or now.better,
-        now.format if change.form is None else format_of(change.form),
+        _window(current.window, change.window, change.refresh),
+        rule or current.better,
+        current.format if change.form is None else format_of(change.form),
     )
-    fields = change_fields(now, becomes)
+    fields = change_fields(current, new_rules)
     if "plan" in fields and table_count(compile_plan(new_plan)) != table_count(
-        compile_plan(now.plan)
+        compile_plan(current.plan)
     ):
         for index_addresses in indexes:
             _ask_for_memory(index_addresses, new_plan)
     if "format" in fields:
         for index_addresses in indexes:
-            _ask_for_format(index_addresses, becomes.format)
+            _ask_for_format(index_addresses, new_rules.format)
     names = settings.topic_names
     log_offset = (
         append(settings, names, encode_control(Control("plan", fields)))
@@ -118,20 +118,20 @@ def declare(
         else None
     )
     readings = _change_reading(settings, is_changed=change.changes_inputs, dry_run=dry_run)
-    plans = (now.declared.plan, now.plan, becomes.plan)
-    windows = (now.declared.window, now.window, becomes.window)
+    plans = (current.declared.plan, current.plan, new_rules.plan)
+    windows = (current.declared.window, current.window, new_rules.window)
     rows = [
         ["plan", *(_plan_text(plan) for plan in plans)],
         ["window", *(_window_text(window) for window in windows)],
-        ["better", now.declared.better.label, now.better.label, becomes.better.label],
-        ["reading", *("" if state is None else reading_text(state) for state in readings)],
-        ["format", str(now.declared.format), str(now.format), str(becomes.format)],
+        ["better", current.declared.better.label, current.better.label, new_rules.better.label],
+        ["reading", *("" if reading is None else reading_text(reading) for reading in readings)],
+        ["format", str(current.declared.format), str(current.format), str(new_rules.format)],
     ]
     return Declared(
         rows=rows,
         readings=readings,
         log_offset=log_offset,
-        is_new_rules=bool(fields),
+        has_new_rules=bool(fields),
     )
 
 
@@ -142,7 +142,7 @@ def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
         ConfigurationError: the log is missing or empty, or is not of these settings; or `new_plan`
         does not fit its fingerprints.
     """
-    names = log_names(settings, [settings.topic_names.begun])
+    names = check_log_topics(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
     declaration.read_or_declare(settings, names, recipe, begins=False)
     if new_plan is not None and new_plan.needs_sketch and not recipe.sketch_bytes:
@@ -150,11 +150,11 @@ def _read_rules(settings: Settings, new_plan: Plan | None) -> InForce:
             f"The plan {new_plan.name} compares sketches, but the recipe {recipe.id} of this log "
             "computes none; choose a plan without sketches, such as blocks."
         )
-    now = InForce()
+    current = InForce()
     with progress("reading the log", None) as advance:
         for _, record in read_whole_log(settings, names.fingerprints, advance):
-            now.fold(record)
-    return now
+            current.fold(record)
+    return current
 
 
 def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
@@ -219,23 +219,23 @@ def _change_reading(
     names = settings.topic_names
     log_id = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints].topic_id
     begun = BegunTopic(log_id, b"").fold_all(read_whole_log(settings, names.begun))
-    becomes = reading_of(settings) if is_changed else begun.reading
-    if becomes is not None and becomes != begun.reading and not dry_run:
-        append_begun(settings, names, encode_reading(log_id, becomes, changes=True))
-    return begun.first_reading, begun.reading, becomes
+    new_reading = reading_of(settings) if is_changed else begun.reading
+    if new_reading is not None and new_reading != begun.reading and not dry_run:
+        append_begun(settings, names, encode_reading(log_id, new_reading, changes=True))
+    return begun.first_reading, begun.reading, new_reading
 
 
-def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
-    """Return the window `now` with the given changes; None for no window."""
+def _window(current: Window | None, text: str | None, refresh: bool | None) -> Window | None:
+    """Return the window `current` with the given changes; None for no window."""
     if text is None and refresh is None:
-        return now
-    length = now.length_ms if now is not None else None
+        return current
+    length = current.length_ms if current is not None else None
     if text is not None:
         parsed = parse_window(text)
         length = None if parsed is None else round(parsed.total_seconds() * 1000)
     if length is None:
         return None
-    return Window(length, (now is not None and now.refresh) if refresh is None else refresh)
+    return Window(length, (current is not None and current.refresh) if refresh is None else refresh)
 
 
 def _plan_text(plan: Plan) -> str:

@@ -15,7 +15,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, read_whole_log
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
-from stream_dedup.orders.common import append, log_names
+from stream_dedup.orders.common import append, check_log_topics
 from stream_dedup.orders.forget import KnownId, id_in_log
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
@@ -56,12 +56,12 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool) -> Forgotten:
     if not identifier:
         raise InputError("The id is empty; give the id of a document.")
     recipe = recipe_of(settings)
-    names = log_names(settings)
+    names = check_log_topics(settings)
     declaration.read_or_declare(settings, names, recipe, begins=False)
     known = KnownId(
         id_in_log(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key)
     )
-    with progress("searching the log for it", None) as advance:
+    with progress("searching the log for the id", None) as advance:
         for log_offset, record in read_whole_log(settings, names.fingerprints, advance):
             known.fold(log_offset, record)
     if not known.documents:

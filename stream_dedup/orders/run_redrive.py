@@ -147,15 +147,15 @@ class PartitionRedrive:
             for first in range(0, len(selected), _TRANSACTION_LETTERS):
                 letters = selected[first : first + _TRANSACTION_LETTERS]
                 first_unsent = max(start, min(letters[-1].message.offset + 1, first_skipped))
-                uncovered = sum(letter.message.offset >= first_unsent for letter in letters)
+                sent_again = sum(letter.message.offset >= first_unsent for letter in letters)
                 if transactions is not None:
                     is_committed = self._write(transactions, metadata_reader, letters, first_unsent)
                     if not is_committed:
-                        totals["twice"] += uncovered
+                        totals["twice"] += sent_again
                         break
                 sent += letters
                 totals["letters"] += len(letters)
-                totals["again"] += uncovered
+                totals["again"] += sent_again
             if is_committed:
                 return sent
         raise BrokerError(

@@ -27,8 +27,8 @@ from stream_dedup.orders import declaration
 from stream_dedup.orders.common import (
     OrderDependencies,
     append_all,
+    check_log_topics,
     find_source,
-    log_names,
 )
 from stream_dedup.orders.in_force import InForce
 from stream_dedup.orders.release import LoggedRelease, Trace, Traces
@@ -71,7 +71,7 @@ class ReleaseOrder:
                 "In shadow mode no document is delivered, so none can be released. Nothing was "
                 "written."
             )
-        log_names(
+        check_log_topics(
             settings, [names.documents, names.unique, names.duplicates], dependencies.make_admin
         )
         self.recipe = dependencies.recipe_of(settings)
@@ -102,7 +102,7 @@ class ReleaseOrder:
     def trace(self, traces: Sequence[Trace]) -> None:
         """Read the log, and complete these traces."""
         traced, in_force = Traces(self.topic_id, self.recipe.id, traces), InForce()
-        with self.dependencies.progress("searching the log for it", None) as advance:
+        with self.dependencies.progress("searching the log for the documents", None) as advance:
             # step 2
             for log_offset, record in self.dependencies.read_whole_log(
                 self.settings, self.names.fingerprints, advance
@@ -185,8 +185,8 @@ class ReleaseOrder:
             if low > first_offset:
                 raise InputError(
                     f"{self.names.unique}-{trace.partition} no longer contains records below "
-                    f"{low}, but a release of {message.position} was written from {first_offset} "
-                    "on, so it is unknown whether it is complete. Nothing was written."
+                    f"{low}, but {message.position} may have been released to offset "
+                    f"{first_offset} or later, so it is unknown whether it was. Nothing was written."
                 )
 
     def _find_releases_on_unique(self, traces: Sequence[Trace]) -> set[str]:
@@ -211,14 +211,14 @@ class ReleaseOrder:
         )
         released = Judgement(Reason.RELEASED, LogPlace(trace.releases[0].log_offset, 0))
         verdict_headers = headers.of_verdict(document.position(0), recipe, fingerprint, released)
-        written = headers.escape_source_headers(message.headers) + verdict_headers
+        output_headers = headers.escape_source_headers(message.headers) + verdict_headers
         return Output(
             self.names.unique,
             message.partition,
             message.key,
             message.value,
             message.timestamp_ms,
-            written,
+            output_headers,
         )
 
 

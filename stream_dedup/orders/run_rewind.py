@@ -54,10 +54,12 @@ def rewind_group(
         for (topic, partition), value in all_committed.items()
         if topic == names.documents
     }
-    checked: Iterable[int] = range(source.partitions)
+    partitions_to_set: Iterable[int] = range(source.partitions)
     if texts:
-        checked = [partition for partition in new_offsets if partition < source.partitions]
-    topic_bounds = admin.bounds([(names.documents, partition) for partition in checked])
+        partitions_to_set = [
+            partition for partition in new_offsets if partition < source.partitions
+        ]
+    topic_bounds = admin.bounds([(names.documents, partition) for partition in partitions_to_set])
     bounds = {partition: span for (_, partition), span in topic_bounds.items()}
     cluster = rewind.RewindTarget(names.documents, source.partitions, committed, bounds)
     proven: dict[int, int] = {}

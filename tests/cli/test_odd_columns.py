@@ -46,7 +46,7 @@ def test_check_and_dedup_read_a_file_alike(run: Run, tmp_path: Path, suffix: str
     rows = [{"k": None, "text": PAGE}, {"k": 1.5, "text": OTHER}, {"k": None, "text": PAGE}]
     path = written(tmp_path / f"nulls.{suffix}", rows)
     with pytest.warns(UserWarning, match="^2 of 3 rows have no 'k'; their id, url or pos"):
-        ids = found(path, id="k")
+        ids = dedup_rows(path, id="k")
     assert check_rows(run, path, "--id-field", "k") == ids
     assert [reason for _, reason in ids] == ["new", "new", "exact"]
     assert ids[1][0] == "1.5"
