@@ -118,7 +118,9 @@ class OutputRecords:
     def kafka_problem(self) -> str:
         """Return why Kafka does not answer within `ANSWER_SECONDS`; empty if it does."""
         try:
-            reason = self.kafka.ask(lambda admin: admin.silence(self._names.unique, ANSWER_SECONDS))
+            reason = self.kafka.ask(
+                lambda admin: admin.find_silence_reason(self._names.unique, ANSWER_SECONDS)
+            )
         except ConfigurationError as error:
             return str(error)
         return (

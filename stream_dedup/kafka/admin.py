@@ -92,13 +92,13 @@ class Admin:
         """Return the cluster's id."""
         return str(self._metadata("requesting the cluster's id").cluster_id)
 
-    def silence(self, topic: str, seconds: float) -> str:
+    def find_silence_reason(self, topic: str, seconds: float) -> str:
         """Return the reason why no broker answered a small request about a topic within `seconds`,
         "" if one did.
 
         Any broker can answer, whether or not the topic exists. A request about the cluster would go to
-        the controller: while that is down, librdkafka 2.16 reconnects without a pause and uses a whole
-        processor.
+        the controller: while the controller is down, librdkafka 2.16 reconnects without a pause and
+        uses a whole processor.
 
         Raises:
             ConfigurationError: the brokers refuse the credentials, or their certificate is not
@@ -441,8 +441,8 @@ class Admin:
     def _wait(self, future: Any) -> Any:
         """Return a future's result; stop waiting once a broker refuses the connection.
 
-        Many requests go to the controller. If that is down, the client learns of the new one only
-        from the cluster's metadata, so this requests the metadata while it waits.
+        Many requests go to the controller. If it is down, the client learns of the new controller
+        only from the cluster's metadata, so this requests the metadata while it waits.
 
         Raises:
             ConfigurationError: the broker refused the credentials, or its certificate is not
@@ -559,8 +559,8 @@ class ConnectionErrors:
 
     def record(self, error: KafkaError) -> None:
         """Record an error; this is the client's error callback."""
-        # A server that requires a client certificate reports that after the handshake, and librdkafka
-        # calls it a transport error.
+        # A server reports a missing client certificate after the handshake, and librdkafka calls
+        # this a transport error.
         if error.code() in _REFUSED or _is_tls(error):
             self._refused_error = error
             self._refused_since = self._refused_since or time.monotonic()

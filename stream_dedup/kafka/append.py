@@ -299,16 +299,18 @@ class LoadProducer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
         headers: Headers | None = None,
-        name: tuple[str, int] | None = None,
+        labelled_size: tuple[str, int] | None = None,
     ) -> None:
         """Send a record; wait while the queue is full.
 
-        `name` is (label, bytes) of the record. If it is given and the record is too large for Kafka,
+        If `labelled_size`, its (label, bytes), is given and the record is too large for Kafka,
         it is added to `too_large` instead of being counted as failed, because a retry cannot succeed.
         """
         report = self._process_report
         options: dict[str, Any] = {
-            "on_delivery": report if name is None else partial(report, name=name)
+            "on_delivery": report
+            if labelled_size is None
+            else partial(report, labelled_size=labelled_size)
         }
         if timestamp_ms is not None:
             options["timestamp"] = timestamp_ms
@@ -325,7 +327,7 @@ class LoadProducer:
                 self._producer.poll(0.1)
                 self._report_backpressure()
             except KafkaException as error:
-                self._count_failure(error.args[0], name)
+                self._count_failure(error.args[0], labelled_size)
                 return
             else:
                 self._producer.poll(0)
@@ -377,16 +379,16 @@ class LoadProducer:
             )
 
     def _process_report(
-        self, error: KafkaError | None, _message: Any, name: tuple[str, int] | None = None
+        self, error: KafkaError | None, _message: Any, labelled_size: tuple[str, int] | None = None
     ) -> None:
         if error is not None:
-            self._count_failure(error, name)
+            self._count_failure(error, labelled_size)
         else:
             self._written += 1
 
-    def _count_failure(self, error: KafkaError, name: tuple[str, int] | None) -> None:
-        if name is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            self.too_large.append(name)
+    def _count_failure(self, error: KafkaError, labelled_size: tuple[str, int] | None) -> None:
+        if labelled_size is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self.too_large.append(labelled_size)
             return
         self.failed += 1
         self.has_given_up = (

@@ -33,8 +33,8 @@ from stream_dedup.kafka.client import LOGGER
 from stream_dedup.kernels.compiled import kernel
 from stream_dedup.log.header_columns import HeaderColumns
 
-# The versions whose C structure of a `Producer` was checked: librdkafka's handle is its first member
-# (confluent_kafka.h, `Handle`).
+# The first and last version whose C structure of a `Producer` was checked: librdkafka's handle is
+# its first member (confluent_kafka.h, `Handle`).
 _KNOWN_VERSIONS = (2, 0), (2, 16)
 _HANDLE_OFFSET = object.__basicsize__
 _WRITABLE_TYPES = {bytes, type(None)}

@@ -255,7 +255,7 @@ class LogReader(PartitionsReader):
 
 
 class VerdictReader(LogReader):
-    """Reads the verdicts from the end of the topic at its creation."""
+    """Reads the verdicts that are appended after this reader was created."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
         super().__init__(settings, topic, client)

@@ -124,8 +124,8 @@ class SourceConsumer:
         """Return the records of partitions that were assigned during the whole call.
 
         A rebalance callback may run between two records of one call. Records of a partition that it
-        revoked are dropped. If the partition was assigned again in the same call, the records after
-        that are dropped too, and read again from its start offset.
+        revoked are dropped. If the partition was assigned again in the same call, its later records
+        are dropped too, and read again from its start offset.
         """
         reassigned = {key: start for key, start in self._starts.items() if key in self._revoked}
         self.restart_at(reassigned)
@@ -309,8 +309,8 @@ class SourceConsumer:
 
     def close(self) -> None:
         """Leave the group."""
-        # close() runs a last callback, in which the group's metadata may be missing. An error about
-        # that would hide the error that ended the role.
+        # close() runs a last callback, in which the group's metadata may be missing. The error of
+        # that callback would hide the error that ended the role.
         self._is_leaving = True
         self._consumer.close()
         self._offsets_consumer.close()

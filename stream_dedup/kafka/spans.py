@@ -29,7 +29,7 @@ from stream_dedup.settings.settings import Settings
 # Kafka ends a worker's transactions after 30 s, so a transaction open for longer is not a worker's.
 _WAIT_SECONDS_MAX = 60.0
 _GROUP_RECORDS = 64
-_SAMPLE_SECONDS = 30.0
+_SHORT_SPAN_SECONDS = 30.0
 _CALL_SECONDS = 0.2
 _CALL_RECORDS_MAX = 2000
 _SMALL_FETCHES = {
@@ -239,7 +239,7 @@ def read_log(
 def read_spans(
     settings: Settings,
     spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
-    wait_seconds_max: float = _SAMPLE_SECONDS,
+    wait_seconds_max: float = _SHORT_SPAN_SECONDS,
 ) -> Iterator[Message]:
     """Yield the committed records of each partition's spans (first offset, end offset), in order
     within a partition.
@@ -285,7 +285,7 @@ def count_records(
     }
     counts |= dict.fromkeys(short, 0)
     reader = SpansReader(
-        settings, short, _SMALL_FETCHES, _SAMPLE_SECONDS, stops_at_partition_end=True
+        settings, short, _SMALL_FETCHES, _SHORT_SPAN_SECONDS, stops_at_partition_end=True
     )
     for messages in reader.read_messages():
         for message in messages:

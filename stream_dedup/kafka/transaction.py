@@ -3,8 +3,8 @@
 Invariants: the outputs are flushed before the offsets are sent, because a torn transaction
 (KAFKA-17754) then duplicates a record at worst, and never commits an offset without its output. A
 producer that may have sent its offsets or its EndTxn request twice does not begin another
-transaction: the broker could receive the second request during that one, and commit those offsets
-with it or end it early.
+transaction: the broker could receive the second request during that transaction, and commit the
+older offsets with it or end it early.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ class TransactionalOutput:
                 outputs, offsets, group_metadata, one_by_one=one_by_one, report_step=report_step
             )
         except FencedError as error:
-            # Kafka does not report why it fenced the producer. If that took longer than the
-            # transaction's time-out, Kafka has ended the transaction, because it was unavailable or
-            # this machine was suspended. Otherwise another worker has the same id.
+            # Kafka does not report why it fenced the producer. If the transaction exceeded its
+            # time-out, Kafka has ended it, because Kafka was unavailable or this machine was
+            # suspended. Otherwise another worker has the same id.
             if self._monotonic() - began < _TRANSACTION_SECONDS:
                 raise
             return self._end_as_unknown(str(error))
@@ -210,14 +210,14 @@ class TransactionalOutput:
         try:
             return self._attempt(outputs, positions, group_metadata, report_step, bulk)
         except UndeliveredError as error:
-            # If records had the time to time out, the cause is a slow broker, not a record.
+            # If this took as long as a record's time-out, the cause is a slow broker, not a record.
             self._is_late = self._monotonic() - began >= _MESSAGE_SECONDS
             aborted = self._abort(error, [])
             if aborted.outcome is not Outcome.ABORTED or (self._is_late and not error.is_refused):
                 return aborted
             self._is_late = False
-        # Write again one by one, because only that gives delivery reports, which show the record that
-        # failed and why. With a new producer: librdkafka would continue with a gap in its sequence
+        # Write again one by one, because only then delivery reports show which record failed and
+        # why. Use a new producer, because librdkafka would continue with a gap in its sequence
         # numbers.
         self._replace_producer()
         return self._attempt(outputs, positions, group_metadata, report_step)
@@ -307,8 +307,9 @@ class TransactionalOutput:
         errors = [(outputs[index].topic, error) for index, error in failures]
         failure = classify_failures(errors) if why is None or errors else why
         self._is_late = isinstance(failure, UnwrittenError)
-        # If outputs are only late, do not look for a missing ACL: that sends the offsets of a valid
-        # transaction, and a late duplicate of them could be committed with the next, smaller one.
+        # If outputs are only late, do not look for a missing ACL: the search sends the offsets of a
+        # valid transaction, and a late duplicate of this request could commit them with the next,
+        # smaller transaction.
         is_only_late = isinstance(why, UnwrittenError) and not errors
         missing_acl = (
             None
@@ -414,8 +415,8 @@ class TransactionalOutput:
         positions: list[TopicPartition],
         group_metadata: bytes,
     ) -> BrokerError | None:
-        """Return the exception for a missing ACL, if that is why every output was purged. The caller
-        aborts the transaction in any case.
+        """Return the exception for a missing ACL, if every output was purged because of it. The
+        caller aborts the transaction in any case.
 
         Without the ACL for a topic the transaction fails as a whole, and only its next call reports
         the reason. So make that call: send the source offsets or, if there are none, commit. The

@@ -109,7 +109,7 @@ class Loading:
                 if self.broken <= _PROBLEMS_SHOWN:
                     note(f"{document.problem} It is sent unchanged.")
             key, value = record_of(self.settings, document, self.key_field)
-            self.producer.send(self.topic, key, value, name=(document.name, len(value)))
+            self.producer.send(self.topic, key, value, labelled_size=(document.name, len(value)))
             self.documents += 1
             self.size += len(value)
             self.without_key += key is None

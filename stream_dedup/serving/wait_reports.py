@@ -182,7 +182,7 @@ class Watch:
         while not self._stop_event.is_set():
             try:
                 admin = admin or self._make(self._settings)
-                why = admin.silence(self._topic, _ASK_SECONDS)
+                why = admin.find_silence_reason(self._topic, _ASK_SECONDS)
             except ConfigurationError as error:
                 self._refusal = (
                     error  # ends a role that waits at its start; a running one only reports it

@@ -134,11 +134,11 @@ def test_any_broker_can_answer_whether_kafka_is_up(tmp_path: Path) -> None:
     """The known controller is down; asking for a topic does not create it."""
     with three_nodes(tmp_path, {"auto.create.topics.enable": "true"}) as nodes:
         admin = Admin(Settings(kafka_bootstrap_servers=",".join(node.bootstrap for node in nodes)))
-        assert admin.silence("documents", 20.0) == ""
+        assert admin.find_silence_reason("documents", 20.0) == ""
         known = admin._client.list_topics(timeout=20)
         nodes[known.controller_id - 1].kill()
 
-        assert admin.silence("documents", 20.0) == ""
+        assert admin.find_silence_reason("documents", 20.0) == ""
         assert "documents" not in known.topics
         assert "documents" not in admin._client.list_topics(timeout=20).topics
 

@@ -37,10 +37,14 @@ class Broker:
         return self.is_gone and self.failed > 0
 
     def send(
-        self, _topic: str, _key: bytes | None, value: bytes, name: tuple[str, int] = ("", 0)
+        self,
+        _topic: str,
+        _key: bytes | None,
+        value: bytes,
+        labelled_size: tuple[str, int] = ("", 0),
     ) -> None:
         if self.refuses in value:
-            self.too_large.append(name)
+            self.too_large.append(labelled_size)
             return
         if self.left == 0 and not self.fails:
             raise KeyboardInterrupt

@@ -167,11 +167,11 @@ def test_silence_returns_the_reason(caplog: pytest.LogCaptureFixture) -> None:
             Settings(kafka_bootstrap_servers=f"127.0.0.1:{port_socket.getsockname()[1]}")
         )
 
-        assert refused_admin.silence("documents", 1.0) == "Connection refused"
+        assert refused_admin.find_silence_reason("documents", 1.0) == "Connection refused"
         assert "Connection refused" in caplog.text
 
         port_socket.listen()
         silent_admin = Admin(
             Settings(kafka_bootstrap_servers=f"127.0.0.1:{port_socket.getsockname()[1]}")
         )
-        assert silent_admin.silence("documents", 1.0) == "No broker has answered"
+        assert silent_admin.find_silence_reason("documents", 1.0) == "No broker has answered"

@@ -90,7 +90,7 @@ class Kafka:
         self.why: str | Exception = ""
         self.asked = 0
 
-    def silence(self, topic: str, seconds: float) -> str:
+    def find_silence_reason(self, topic: str, seconds: float) -> str:
         assert topic == "documents"
         assert seconds == watch_module._ASK_SECONDS
         self.asked += 1
