@@ -1,9 +1,9 @@
 """The maximum size of a transaction, which shrinks while transactions are slow and grows again.
 
 A slow broker (a quota, a slow disk) can write a small transaction in time but never a large one: if
-a record is not written within the message timeout, the whole transaction is aborted and retried. An
-unavailable broker says nothing about size, so it is not reported here. This module uses no clock and
-no Kafka.
+a record is not written within the message timeout, the whole transaction is aborted and retried.
+The caller does not report transactions while the broker was unavailable, because their duration
+does not depend on their size. This module uses no clock and no Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Amount(NamedTuple):
 
 
 class Allowance:
-    """The limit of one transaction. It starts at `maximum` and stays between that and one record."""
+    """The limit of one transaction, from one record to `maximum`, at which it starts."""
 
     def __init__(self, maximum: Amount) -> None:
         self._maximum = maximum
@@ -44,9 +44,9 @@ class Allowance:
         """Adapt the limit to the duration of a committed transaction.
 
         A transaction below half of the limit changes nothing. A slow one sets the limit to half of
-        its amount: batches that were read before the limit shrank exceed it, and several of
-        them must not shrink it repeatedly. A quick one, below half of `SLOW_SECONDS`, raises
-        the limit in proportion to the unused time, at most twofold.
+        its own amount, not of the limit: several batches that were read before the limit shrank
+        must not shrink it repeatedly. A quick one, below half of `SLOW_SECONDS`, raises the limit
+        in proportion to the unused time, at most twofold.
         """
         if 2 * amount.documents < self.current.documents and 2 * amount.bytes < self.current.bytes:
             return

@@ -75,7 +75,7 @@ class Assignment:
         )
         self._drain = drain
         self._reopen_verdicts = reopen_verdicts
-        self._answers_id = cluster.answers_id
+        self._verdicts_id = cluster.verdicts_id
         self._output_partitions = cluster.output_partitions
         self._must_reread = False
         # Offsets to seek to: records from there on were read, but not prepared.
@@ -87,9 +87,9 @@ class Assignment:
 
     # -- records to read again
 
-    def reread_unprepared(self, read: Messages) -> None:
+    def reread_unprepared(self, messages: Messages) -> None:
         """Schedule another read of these records, because they were not prepared."""
-        self._unread |= read.first_offsets()
+        self._unread |= messages.first_offsets()
 
     def schedule_reread(self) -> None:
         """Read again from the committed offsets, before any other record is read."""
@@ -100,27 +100,26 @@ class Assignment:
         self._unread.clear()
         self.source.restart_at(self._adopt_committed(self.source.committed(keys)))
 
-    def seek_to_unread(self, read: Messages) -> bool:
+    def seek_to_unread(self, messages: Messages) -> bool:
         """Seek to the records that must be read again; return whether there are any. The caller
-        then drops the records just `read`.
+        then drops `messages`, the records just read, because the others come before them.
         """
-        # In both cases below, other records must come before those just read.
         if self._must_reread:
-            # A stopping worker leaves them to the next owner: a request to Kafka would delay it.
+            # A stopping worker leaves these records to the next owner: a request would delay it.
             if not self._stop.is_set():
                 self._must_reread = False
                 self.reread(self._flow.owned())
             return True
         if self._unread:
-            starts, self._unread = read.first_offsets() | self._unread, {}
+            starts, self._unread = messages.first_offsets() | self._unread, {}
             owned = set(self._flow.owned())
             self.source.restart_at({key: offset for key, offset in starts.items() if key in owned})
             return True
         return False
 
     def resolve_stale(self) -> None:
-        """Drop the partitions whose records the index calls stale, and read them again from their
-        committed offsets.
+        """Drop the records of partitions in which the index found stale ones (`Flow.stale`), and
+        read them again from the committed offsets.
 
         Raises:
             InvariantError: a record that is not committed is stale.
@@ -223,8 +222,8 @@ class Assignment:
         try:
             return startup.first_epoch(self._settings, self._cluster, self._beginnings, key)
         except FirstStartError:
-            # With a topic, Kafka deletes its committed offsets; then `check_topics` raises a clearer
-            # error.
+            # Kafka deletes the committed offsets of a deleted topic; then `check_topics` raises a
+            # clearer error.
             self.check_topics()
             raise
 
@@ -247,7 +246,7 @@ class Assignment:
             self._logger.error(
                 "the output topics have fewer partitions than the source; these partitions wait: grow "
                 "the outputs with `stream-dedup topics apply`",
-                partitions=[f"{topic}-{part}" for topic, part in unserved],
+                partitions=[f"{topic}-{partition}" for topic, partition in unserved],
                 output_partitions=self._output_partitions,
             )
         self._logger.info(
@@ -296,7 +295,7 @@ class Assignment:
     def watch_topics(self, *, soon: bool, is_unreadable: bool) -> None:
         """Process the last ids of the topics, and request them again every half minute, or `soon`.
 
-        `is_unreadable`: the topic of answers cannot be read.
+        `is_unreadable`: the topic of the verdicts cannot be read.
 
         Raises:
             StreamDedupError: the source topic or the log was created again.
@@ -304,10 +303,10 @@ class Assignment:
         topic_ids = self._topic_ids.poll(soon=soon or bool(self._unserved))
         self._check_topic_ids(topic_ids)
         verdicts = self._cluster.names.verdicts
-        if is_recreated(topic_ids, verdicts, self._answers_id) or (
+        if is_recreated(topic_ids, verdicts, self._verdicts_id) or (
             is_unreadable and verdicts in topic_ids
         ):
-            self._answers_id = topic_ids[verdicts].topic_id
+            self._verdicts_id = topic_ids[verdicts].topic_id
             self._reopen_verdicts()
         output_names = self._cluster.names.outputs
         outputs = [topic_ids[name].partitions for name in output_names if name in topic_ids]

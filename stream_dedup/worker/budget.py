@@ -46,7 +46,7 @@ _MACHINE_SHARE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class WorkerBudget:
-    """`limit_bytes`, the memory limit of the process, and `part_bytes`, that of a batch's records."""
+    """The memory limits of the process, `limit_bytes`, and of one batch's records, `part_bytes`."""
 
     limit_bytes: int
     part_bytes: int
@@ -76,12 +76,14 @@ class WorkerBudget:
         """Return the queue sizes of Kafka's clients as librdkafka properties; each queue can store
         one record of `record_bytes_max`.
         """
-        queued = min(_QUEUE_BYTES_MAX, self.part_bytes)
-        sent = max(2 * self.part_bytes, 2 * record_bytes_max)
+        consumer_bytes = min(_QUEUE_BYTES_MAX, self.part_bytes)
+        producer_bytes = max(2 * self.part_bytes, 2 * record_bytes_max)
         return {
-            "queued.max.messages.kbytes": str(queued >> 10),
-            "fetch.max.bytes": str(max(_LEAST_PART_BYTES, min(_FETCH_BYTES_MAX, queued // 4))),
-            "queue.buffering.max.kbytes": str(sent >> 10),
+            "queued.max.messages.kbytes": str(consumer_bytes >> 10),
+            "fetch.max.bytes": str(
+                max(_LEAST_PART_BYTES, min(_FETCH_BYTES_MAX, consumer_bytes // 4))
+            ),
+            "queue.buffering.max.kbytes": str(producer_bytes >> 10),
         }
 
     def settings_for_clients(self, settings: Settings, record_bytes_max: int) -> Settings:

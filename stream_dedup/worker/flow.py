@@ -9,9 +9,9 @@ Invariants:
  2. A record is committed only with the group metadata that was read together with its batch, or
     that was read inside a later rebalance callback in which the worker kept the partition. Metadata
     read at commit would let a zombie commit.
- 3. A revoked or lost partition takes its records out of every batch. After a lost assignment, or a
-    generation that passed without a callback, nothing in flight is committed and the committed
-    offsets are read again.
+ 3. The records of a revoked or lost partition are removed from every batch. After a lost
+    assignment, or a generation that passed without a callback, nothing in flight is committed and
+    the committed offsets are read again.
  4. The (epoch, committed) of a partition comes from the broker or a confirmed commit, never from a
     commit that was only sent.
  5. A document is delivered without a verdict only as unique (`fail-open`), and only once its
@@ -116,7 +116,7 @@ class Flow:
         """Store the metadata read inside a rebalance callback in the batches that survived it.
 
         Return whether batches were dropped, because the worker missed a generation or the group
-        restarted its count; then the committed offsets must be read again.
+        restarted its generations; then the committed offsets must be read again.
         """
         has_missed_generation = (
             self._generation is not None
@@ -194,7 +194,7 @@ class Flow:
         )
 
     def source(self, key: TopicPartitionKey) -> Source:
-        """Return the entry that a log record's table of sources has for a partition."""
+        """Return a partition's entry in the table of sources of a log record."""
         owned = self._owned[key]
         return Source(key[0], owned.topic_id, key[1], owned.epoch, owned.committed)
 
@@ -225,9 +225,9 @@ class Flow:
         """Record the first offset that a new replica answers; return the log records before it,
         which must be appended again.
 
-        Another replica may still answer the older record. That answer is ignored: the record that
-        is appended again may get another verdict, because the original was retracted or forgotten
-        in between, or its window ended.
+        Another replica may still answer the older record. That answer is ignored: the new record
+        may get another verdict, because a document was retracted or forgotten in between, or a
+        window ended.
         """
         self._first_answered_offset = max(
             self._first_answered_offset, announce.first_answered_offset
@@ -256,7 +256,7 @@ class Flow:
             return None  # the answer to another worker
         self.is_failed_open = False
         if answer.log_offset < self._first_answered_offset:
-            return None  # the record is appended again, and the answer to that counts
+            return None  # the record is appended again, and only the new answer counts
         entry = self._parts.pop(answer.number, None)
         if entry is None:
             return None  # the batch was dropped, or another replica answered before

@@ -1,7 +1,7 @@
 """Read and prepare batches. One batch at a time is prepared in a second thread, while the next
 records are read.
 
-Records pass from `source` to the preparing thread, for which they may have to wait, and then to
+Records pass from `source` to the preparing thread, if necessary after waiting for it, and then to
 `take_in`, which puts them in flight. Preparing stops after a slice of time: the prepared records go
 in flight, and the remainder is prepared next.
 
@@ -150,9 +150,9 @@ class Intake:
             if self._thread.ended(_WAIT_SECONDS):
                 self._take_in_prepared()
         self._hurry_event.clear()
-        for read in (self._read_ahead, self._remainder):
-            if read is not None:
-                self._assignment.reread_unprepared(Messages.joined(read.messages))
+        for unprepared in (self._read_ahead, self._remainder):
+            if unprepared is not None:
+                self._assignment.reread_unprepared(Messages.joined(unprepared.messages))
         self._remainder = self._read_ahead = None
 
     def discard(self) -> None:
@@ -220,7 +220,7 @@ class Intake:
             self._source.pause(self._flow.owned())
         messages = self._source.take_messages(1, 0.0)
         if messages:
-            # It arrived before the pause took effect.
+            # These records arrived before the pause took effect.
             self._source.restart_at(
                 {
                     (message.topic, message.partition): message.offset
@@ -230,32 +230,32 @@ class Intake:
 
     # -- preparing
 
-    def _prepare_or_queue(self, read: Unprepared) -> None:
+    def _prepare_or_queue(self, unprepared: Unprepared) -> None:
         """Start preparing these records, or queue them behind those that wait."""
         if not self._is_preparing and self._remainder is None and self._read_ahead is None:
-            self._start(read)
-            if read.amount.documents < self._pace.quick_records:
+            self._start(unprepared)
+            if unprepared.amount.documents < self._pace.quick_records:
                 self._wait_until_prepared(_QUICK_BATCH_WAIT_SECONDS)
         elif self._read_ahead is None:
-            self._read_ahead = read
+            self._read_ahead = unprepared
         else:
-            self._read_ahead.messages.extend(read.messages)
-            self._read_ahead.sources.update(read.sources)
+            self._read_ahead.messages.extend(unprepared.messages)
+            self._read_ahead.sources.update(unprepared.sources)
 
-    def _start(self, read: Unprepared) -> None:
+    def _start(self, unprepared: Unprepared) -> None:
         """Start preparing a batch in the second thread."""
         self._is_preparing = True
-        self._prepared_bytes = read.amount.bytes
-        self._thread.start(lambda: self._prepare(read))
+        self._prepared_bytes = unprepared.amount.bytes
+        self._thread.start(lambda: self._prepare(unprepared))
 
-    def _prepare(self, read: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
+    def _prepare(self, unprepared: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
         """Return a batch, prepared within a slice of time, and the remainder of the records.
 
         While a service that the records depend on is unavailable, this waits and the loop keeps
         polling. If the caller hurries meanwhile, return no batch and all records as the remainder.
         This runs in the second thread, so it must not touch the flow or a client.
         """
-        messages = Messages.joined(read.messages)
+        messages = Messages.joined(unprepared.messages)
         unavailable: set[type[AwayError]] = set()
         try:
             while True:
@@ -264,14 +264,14 @@ class Intake:
                     with self._metrics.stage("prepare"):
                         batch = self._preparer.prepare(
                             messages,
-                            read.sources,
-                            read.group_metadata,
+                            unprepared.sources,
+                            unprepared.group_metadata,
                             partial(self._is_over, deadline),
                             self._hurry_event.is_set,
                         )
                 except AwayError as error:
                     if self._hurry_event.is_set():
-                        return None, remainder_of(read, messages, 0)
+                        return None, remainder_of(unprepared, messages, 0)
                     service = type(error)
                     if service not in unavailable:
                         self._logger.warning(
@@ -281,11 +281,11 @@ class Intake:
                     unavailable.add(service)
                     self._metrics.set_away(service, True)
                     if self._hurry_event.wait(_RETRY_SECONDS):
-                        return None, remainder_of(read, messages, 0)
+                        return None, remainder_of(unprepared, messages, 0)
                 else:
                     for service in unavailable:
                         self._logger.info(f"{service.back} again")
-                    return batch, remainder_of(read, messages, len(batch.messages))
+                    return batch, remainder_of(unprepared, messages, len(batch.messages))
         finally:
             for service in unavailable:
                 self._metrics.set_away(service, False)
@@ -317,8 +317,8 @@ class Intake:
             self._take_in(batch)
 
 
-def remainder_of(read: Unprepared, messages: Messages, prepared: int) -> Unprepared | None:
+def remainder_of(unprepared: Unprepared, messages: Messages, prepared: int) -> Unprepared | None:
     """Return `messages` without the first `prepared`, or None if none remains."""
     if prepared == len(messages):
         return None
-    return read._replace(messages=[messages.part(prepared, len(messages))])
+    return unprepared._replace(messages=[messages.part(prepared, len(messages))])

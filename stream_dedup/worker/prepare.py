@@ -294,7 +294,8 @@ class Preparer:
     def _fingerprint_chunk(self, documents: Documents, chunk: Messages) -> tuple[Documents, Prints]:
         """Return the documents that have a fingerprint, and the fingerprints.
 
-        A text that raises an unforeseen error becomes a dead letter, and the others get theirs.
+        A text that raises an unforeseen error becomes a dead letter, and the others are
+        fingerprinted.
         """
         try:
             return documents, self._fingerprinter.fingerprint(documents.texts)
@@ -352,28 +353,28 @@ class Preparer:
             return
         address_by_place = self._decoder.addresses(messages, skipped)
         places, addresses = [*address_by_place], [*address_by_place.values()]
-        start = fetched = 0
+        start = fetched_count = 0
         while start < len(messages):
-            if not fetched and places and start < places[0]:
-                # The records before the first such text need not wait for it.
+            if not fetched_count and places and start < places[0]:
+                # The records before the first text in other storage need not wait for it.
                 stop, texts = places[0], []
             else:
                 bytes_max = min(self._chunk_bytes, self._ahead_bytes // 2)
                 texts = self._decoder.fetch(
-                    addresses, fetched, bytes_max, self._ahead_bytes, is_hurried
+                    addresses, fetched_count, bytes_max, self._ahead_bytes, is_hurried
                 )
                 stop = (
-                    places[fetched + len(texts)]
-                    if fetched + len(texts) < len(places)
+                    places[fetched_count + len(texts)]
+                    if fetched_count + len(texts) < len(places)
                     else len(messages)
                 )
-            chunk_places = places[fetched : fetched + len(texts)]
+            chunk_places = places[fetched_count : fetched_count + len(texts)]
             yield (
                 stop,
                 {place - start: text for place, text in zip(chunk_places, texts, strict=True)},
             )
             start = stop
-            fetched += len(texts)
+            fetched_count += len(texts)
 
     @property
     def _chunk_bytes(self) -> int:
@@ -428,7 +429,7 @@ class Preparer:
         """Encode the log records of a batch into its `parts`."""
         self._fill_prints(batch, documents, prints)
         rows = np.flatnonzero(~prints.empty)
-        record_rows = np.array(documents.places)[rows]
+        all_message_rows = np.array(documents.places)[rows]
         ids = self._logged_ids(documents, rows)
         sites = self._site_hasher.hash_sites(documents.sites)
         titles = self._site_hasher.hash_titles(documents.titles)
@@ -441,10 +442,10 @@ class Preparer:
             len(sources),
             documents_max=self._record_documents,
         ):
-            part = slice(start, start + count)
+            span = slice(start, start + count)
             start += count
-            part_documents, part_rows = rows[part], record_rows[part]
-            partitions, source = index_distinct(messages.partitions[part_rows])
+            document_rows, message_rows = rows[span], all_message_rows[span]
+            partitions, source = index_distinct(messages.partitions[message_rows])
             self._number += 1
             raw = self._encode(
                 records.Batch(
@@ -456,24 +457,24 @@ class Preparer:
                         sources[messages.topic, partition] for partition in partitions.tolist()
                     ),
                     source=source.astype(np.uint16),
-                    offset=messages.offsets[part_rows],
+                    offset=messages.offsets[message_rows],
                     value_digest=np.fromiter(
                         map(
                             records.value_digest,
-                            map(messages.values.__getitem__, part_rows.tolist()),
+                            map(messages.values.__getitem__, message_rows.tolist()),
                         ),
                         np.uint64,
                         count,
                     ),
-                    text_digest=prints.digests[part_documents],
-                    prints=prints.prints[part_documents],
-                    sketches=prints.sketches[part_documents],
-                    features=prints.features[part_documents],
-                    scope=documents.scopes[part_documents],
-                    site=sites[part_documents],
-                    title=titles[part_documents],
-                    time_ms=documents.times_ms[part_documents],
-                    ids=tuple(ids[part]),
+                    text_digest=prints.digests[document_rows],
+                    prints=prints.prints[document_rows],
+                    sketches=prints.sketches[document_rows],
+                    features=prints.features[document_rows],
+                    scope=documents.scopes[document_rows],
+                    site=sites[document_rows],
+                    title=titles[document_rows],
+                    time_ms=documents.times_ms[document_rows],
+                    ids=tuple(ids[span]),
                 )
             )
-            batch.parts.append(Part(self._number, raw, part_rows.tolist()))
+            batch.parts.append(Part(self._number, raw, message_rows.tolist()))

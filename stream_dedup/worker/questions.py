@@ -38,7 +38,7 @@ class WrittenFormat:
         self.number = max(self.number, number)
 
     def encode(self, batch: Batch) -> bytes:
-        """Return the bytes of a batch record in that format."""
+        """Return the bytes of a batch record in the current format."""
         return encode_batch(batch, self.number)
 
 
@@ -92,7 +92,7 @@ class Questions:
         )
 
     def reopen(self) -> bool:
-        """Read answers from the end of the new topic of the same name; return whether that can be
+        """Read answers from the end of the new topic of the same name; return whether it can be
         read.
 
         The answers to earlier questions may be lost with the deleted topic, so the caller must drop

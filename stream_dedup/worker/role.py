@@ -254,7 +254,7 @@ def _open_beginnings(
     settings: Settings, cluster: SourceCluster, dependencies: WorkerDependencies
 ) -> Beginnings:
     """Read which partitions were begun, add those of an older version, and check that this worker
-    reads documents as the others do. It is safe to repeat this.
+    has the input settings of the others. Idempotent.
     """
     beginnings = dependencies.make_beginnings(
         settings, cluster.names, cluster.log_id, cluster.source_id

@@ -39,7 +39,7 @@ class SourceCluster:
     record_bytes_max: int
     dead_bytes_max: int
     plan: Plan
-    answers_id: bytes
+    verdicts_id: bytes
     format: int = FIRST_FORMAT
 
 
@@ -76,7 +76,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         record_bytes_max=min(record_bytes[:2]),
         dead_bytes_max=record_bytes[2],
         plan=Plan.from_fields(declared["plan"]),
-        answers_id=topics[names.verdicts].topic_id,
+        verdicts_id=topics[names.verdicts].topic_id,
         format=declared.get("format", FIRST_FORMAT),
     )
 

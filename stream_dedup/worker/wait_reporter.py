@@ -8,7 +8,7 @@ from stream_dedup.domain.printable import counted
 from stream_dedup.serving.wait_reports import Waits
 from stream_dedup.worker.flow import Flow
 
-# An index that restarts usually needs less; a document that waits longer is late for its readers.
+# A restarting index usually answers sooner; a document that waits longer is late for its readers.
 _REPORT_AFTER_SECONDS: Final = 10.0
 _INDEX: Final = "an index"
 _ANSWERS: Final = "the topic of answers"

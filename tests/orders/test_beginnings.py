@@ -77,7 +77,7 @@ def kafka() -> Kafka:
 
 def epoch(found: Beginnings, partition: int, settings: Settings = SETTINGS) -> int:
     cluster: Any = startup.SourceCluster(
-        NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None, answers_id=b"answers"
+        NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None, verdicts_id=b"answers"
     )  # type: ignore[arg-type]
     return startup.first_epoch(settings, cluster, found, (NAMES.documents, partition))
 
