@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bench.log_stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
-from stream_dedup.audit.scan import ComparedText, Reach
+from stream_dedup.audit.scan import ComparedText, PlanRules
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import InvariantError
 from stream_dedup.fingerprinting import number_of
@@ -89,7 +89,7 @@ class AnswerChecker:
         both = record.sketches[place].tobytes(), sketches[its_place].tobytes()
         plan = self._stream.plan
         return (
-            Reach(plan).is_near(
+            PlanRules(plan).is_near(
                 ComparedText.of_number(fingerprint, FEATURES, both[0]),
                 ComparedText.of_number(other, FEATURES, both[1]),
             )

@@ -46,7 +46,7 @@ from bench.corpus import (
 from bench.peers import PeerMethod, Peers
 from bench.prose import Dice
 from bench.templates import Templates, template_language, template_pages
-from stream_dedup.audit.scan import ComparedText, Reach
+from stream_dedup.audit.scan import ComparedText, PlanRules
 from stream_dedup.demo.score import Pair, TrueJudgement, score_verdicts
 from stream_dedup.domain.document import Verdict
 from stream_dedup.domain.errors import ConfigurationError, StreamDedupError
@@ -478,7 +478,7 @@ def near_pairs(
         for row in range(len(places))
     ]
     counts = features.tolist()
-    found, reach = set(), Reach(plan)
+    found, rules = set(), PlanRules(plan)
     step = max(1, _PAIRS_AT_ONCE // max(1, len(places)))
     for first in range(0, len(places), step):
         distances = sum(
@@ -496,7 +496,7 @@ def near_pairs(
         for row, other in zip(*map(np.ndarray.tolist, np.nonzero(may_be_near)), strict=True):
             left = first + row
             a, b = int(places[left]), int(places[other])
-            if left < other and reach.is_near(
+            if left < other and rules.is_near(
                 ComparedText.of_number(numbers[left], counts[a], sketches[a].tobytes(), (1, 0, 0)),
                 ComparedText.of_number(numbers[other], counts[b], sketches[b].tobytes(), (2, 0, 0)),
             ):

@@ -31,7 +31,7 @@ from stream_dedup import (
     page_text,
     prints,
 )
-from stream_dedup.audit.scan import ComparedText, Reach
+from stream_dedup.audit.scan import ComparedText, PlanRules
 from stream_dedup.domain.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.domain.hosts import site_of
 from stream_dedup.domain.plan import PLANS, parse
@@ -280,7 +280,7 @@ def test_a_reopened_index_judges_by_its_new_options(
         near = [
             name
             for name, known in kept.items()
-            if Reach(plan).is_near(
+            if PlanRules(plan).is_near(
                 ComparedText.of_number(int(added.hex, 16), added.features, added.sketch),
                 ComparedText.of_number(int(known.hex, 16), known.features, known.sketch),
             )

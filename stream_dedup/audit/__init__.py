@@ -11,6 +11,6 @@
     answers          compares the answers in `verdicts` with those of an index that judges the log again
 
 Invariants: only `live` reads Kafka, the clock and settings; only `live` and `replay` import the index.
-The audit is convincing because two implementations of the rules (`judgements` and `index.rules.apply`)
-agree, so they share only the byte formats (`log/`) and the types in `domain/`.
+The audit is convincing because two independent implementations of the rules (`judgements` and
+`index.rules.apply`) must agree. They share only the byte formats (`log/`) and the types in `domain/`.
 """

@@ -50,10 +50,12 @@ class WrittenAnswers:
         """Report answers to log records that the index did not answer."""
         for log_offset, written in self._written.items():
             for _, position in written:
-                self._report(position, f"answers log record {log_offset}, which has no answer.")
+                self._report(
+                    position, f"answers log record {log_offset}, which the index does not answer."
+                )
 
-    def _report(self, position: str, sentence: str) -> None:
-        self._findings.add_finding(Kind.VERDICT, position, sentence)
+    def _report(self, position: str, predicate: str) -> None:
+        self._findings.add_finding(Kind.VERDICT, position, predicate)
 
 
 def _digest(raw: bytes) -> bytes:

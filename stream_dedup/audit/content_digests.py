@@ -18,7 +18,7 @@ from stream_dedup.log.dead_letters import split_dead_letter
 
 
 class Cut(enum.Enum):
-    """The parts of a source record that its dead letter lacks, because it would have been too large."""
+    """The parts that were cut from a dead letter, which would have been too large."""
 
     NOTHING = "nothing"
     VALUE = "a part of its value"
@@ -53,8 +53,8 @@ def digest_output(message: Message) -> Content:
 
 
 def digest_dead_letter(message: Message) -> Content:
-    """Return the digests of the source record, computed from its dead letter. `cut_of` returns which
-    of them can be compared.
+    """Return the digests of the source record, computed from its dead letter. Compare only those
+    that `cut_of` allows.
     """
     foreign, error_headers = split_dead_letter(message.headers)
     timestamp = headers.text_of(error_headers, headers.ERROR_TIMESTAMP)

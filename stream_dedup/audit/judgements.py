@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.audit.copies import CopiesOfEntry, seen_copy
-from stream_dedup.audit.scan import LIMB_BITS, ComparedText, PlainScan, Reach, Rows, per_cent
+from stream_dedup.audit.scan import LIMB_BITS, ComparedText, PlainScan, PlanRules, Rows, per_cent
 from stream_dedup.domain.better_copy import BetterRule
 from stream_dedup.domain.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.domain.errors import ConfigurationError
@@ -86,8 +86,8 @@ class JudgedEntry:
 class LastDigests:
     """The last text of each id, which decides between the reasons `returned` and `unchanged`.
 
-    Each id has its representatives, in the order in which they were added, each with a text digest.
-    The digest of the latest representative is replaced when a copy with the same id has another text.
+    Each id maps to its representatives, in the order in which they were added, each with a text
+    digest. A copy with the same id and another text replaces the digest of the latest one.
     """
 
     def __init__(self) -> None:
@@ -143,14 +143,14 @@ class _PartitionState:
 class Fold:
     """Applies log records in order. `judge` returns the judgements that the index must have made.
 
-    `plan`, `window`, `better`, `format` and `declaration`: those in force after the last record.
+    `rules` (of the plan), `window`, `better`, `format`, `declaration`: in force after the last record.
     Without a scan only control records are applied and no document is judged, which works for a log
     of any size.
     """
 
     def __init__(self, scan: PlainScan | None) -> None:
         self.declaration: Declaration | None = None
-        self.plan: Reach | None = None
+        self.rules: PlanRules | None = None
         self.window: Window | None = None
         self.better = BetterRule.LONGEST
         self.format = 0
@@ -195,9 +195,9 @@ class Fold:
 
     def accepts(self, batch: Batch) -> bool:
         """Return whether an index judges a batch. The log can also contain batches that indexes refuse."""
-        declaration, plan = self.declaration, self.plan
+        declaration, rules = self.declaration, self.rules
         bits = batch.prints.shape[1] * LIMB_BITS
-        if declaration is None or plan is None:
+        if declaration is None or rules is None:
             return False
         width = declaration.width or (
             None if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS
@@ -205,10 +205,10 @@ class Fold:
         values = batch.sketches.shape[1]
         accepted = (
             values == (values if self._rows is None else self._rows.sketches.shape[1])
-            and (not plan.needs_sketch or values == SKETCH_BYTES)
+            and (not rules.needs_sketch or values == SKETCH_BYTES)
             and batch.recipe == declaration.recipe
             and batch.mode.delivers == declaration.mode.delivers
-            and bits >= plan.plan.width
+            and bits >= rules.plan.width
             and bits == (width or bits)
             and int(batch.offset.min()) >= 0
             and all(source.committed <= OFFSET_MAX for source in batch.sources)
@@ -340,7 +340,7 @@ class Fold:
         self, batch: Batch, place: int, near: NDArray[np.int64] | None
     ) -> tuple[JudgedEntry | None, JudgedEntry | None, JudgedEntry | None]:
         """Return (representative of the same text, earliest near one, earliest sibling). At most one is
-        not None.
+        set.
 
         `near`: the rows that `_find_near` found before the batch; with it, only the representatives that
         the batch itself added are searched.
@@ -350,7 +350,7 @@ class Fold:
         if (
             same is not None
             or self._scan is None
-            or self.plan is None
+            or self.rules is None
             or rows is None
             or self._is_short(batch, place)
         ):
@@ -360,7 +360,7 @@ class Fold:
             (row, sibling), first = near[place].tolist(), self._rows_before
         if row < 0:
             texts = [ComparedText.of(batch, place)]
-            row, later = self._scan.find(self.plan, rows, first, rows.count, texts)[0].tolist()
+            row, later = self._scan.find(self.rules, rows, first, rows.count, texts)[0].tolist()
             sibling = later if sibling < 0 else sibling
         if row >= 0:
             return None, self._by_row[row], None
@@ -373,11 +373,11 @@ class Fold:
         of the earliest near one and of the earliest sibling, -1 without one.
 
         With `partitions` (those of the batch), documents that already have a verdict are skipped.
-        Return None if the plan limits the number of candidates, because representatives that the batch
-        adds then count towards the limit.
+        Return None if the plan has sketch blocks or a limit of candidates: with a limit,
+        representatives that the batch adds count towards it.
         """
-        rows, plan = self._rows, self.plan
-        if rows is None or plan is None or plan.bounds_candidates:
+        rows, rules = self._rows, self.rules
+        if rows is None or rules is None or rules.has_limit_or_bands:
             return None
         self._rows_before = rows.count
         near = np.full((len(batch), 2), -1, np.int64)
@@ -393,7 +393,7 @@ class Fold:
         ]
         if searched and rows.count:
             texts = [ComparedText.of(batch, place) for place in searched]
-            near[searched] = scan.find(plan, rows, 0, rows.count, texts)
+            near[searched] = scan.find(rules, rows, 0, rows.count, texts)
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
@@ -402,9 +402,9 @@ class Fold:
         ].verdicts
 
     def _distance(self, batch: Batch, place: int, entry: JudgedEntry) -> int:
-        if self.plan is None or self._rows is None or entry.row is None:
+        if self.rules is None or self._rows is None or entry.row is None:
             return 0
-        return self.plan.distance(ComparedText.of(batch, place), self._rows.text(entry.row))
+        return self.rules.distance(ComparedText.of(batch, place), self._rows.text(entry.row))
 
     def _similarity(self, batch: Batch, place: int, entry: JudgedEntry) -> int:
         if self._rows is None or entry.row is None or not self._rows.sketches.shape[1]:
@@ -581,13 +581,13 @@ class Fold:
         if self.declaration is not None:
             return
         declaration = self.declaration = Declaration.from_fields(fields)
-        self.plan, self.window = Reach(declaration.plan), declaration.window
+        self.rules, self.window = PlanRules(declaration.plan), declaration.window
         self.better, self.format = declaration.better, declaration.format
 
     def _change_plan(self, fields: Mapping[str, object]) -> None:
         if self.declaration is None or not fields.keys() & {"plan", "window", "better", "format"}:
             return
-        plan = Reach(Plan.from_fields(fields["plan"])) if "plan" in fields else self.plan
+        rules = PlanRules(Plan.from_fields(fields["plan"])) if "plan" in fields else self.rules
         window = self.window
         if "window" in fields:
             window = None if fields["window"] is None else Window.from_fields(fields["window"])
@@ -599,13 +599,13 @@ class Fold:
         sketch_bytes = self.declaration.sketch_bytes
         values = sketch_bytes if self._rows is None else self._rows.sketches.shape[1]
         if (
-            plan is None
-            or plan.plan.width > width
-            or (plan.needs_sketch and values not in (None, SKETCH_BYTES))
+            rules is None
+            or rules.plan.width > width
+            or (rules.needs_sketch and values not in (None, SKETCH_BYTES))
             or log_format < self.format
         ):
             return
-        self.plan, self.better, self.format = plan, better, log_format
+        self.rules, self.better, self.format = rules, better, log_format
         if window != self.window:
             self.window = window
             if self._slices:

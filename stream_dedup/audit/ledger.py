@@ -122,7 +122,9 @@ class AuditLedger:
         elif source[0][2] != message.partition:
             position = self._position(source[0][2], source[1])
             self.findings.add_finding(
-                Kind.ORDER, message.position, f"came from {position}, another partition."
+                Kind.ORDER,
+                message.position,
+                f"comes from {position}, which is in another partition.",
             )
         elif is_released:
             self._release(message, source)
@@ -194,7 +196,7 @@ class AuditLedger:
             self.counts[REDELIVERED] += 1
         else:
             predicate = (
-                f"is {self._position(part, offset)}, which was delivered {claims} times, "
+                f"delivers {self._position(part, offset)}, which was delivered {claims} times, "
                 f"first at {partition.first_outputs[index]}."
             )
             self.findings.add_finding(Kind.TWICE, output_position, predicate)
@@ -247,11 +249,11 @@ class AuditLedger:
         self, part: int, partition: _SourcePartition, indexes: list[int]
     ) -> int | None:
         # First the records without an output, then those that a rewind may have delivered again.
-        for is_repeated in (0, 1):
+        for may_repeat in (False, True):
             for index in indexes:
                 claims = partition.claims[index]
                 if claims == 0 or (
-                    is_repeated and claims < self._reads_max(part, partition.offsets[index])
+                    may_repeat and claims < self._reads_max(part, partition.offsets[index])
                 ):
                     return index
         return None
@@ -279,9 +281,9 @@ class AuditLedger:
                     self.findings.add_finding(
                         Kind.ORDER,
                         output_position,
-                        f"came from {self._position(part, source)}, but {position_before} before "
-                        f"it came from {self._position(part, last_source)}: the order of "
-                        f"{self.topic}-{part} was not preserved.",
+                        f"comes from {self._position(part, source)}, but {position_before}, an "
+                        f"earlier record, comes from {self._position(part, last_source)}: the "
+                        f"order of {self.topic}-{part} was not preserved.",
                     )
             last_source, position_before = source, output_position
 

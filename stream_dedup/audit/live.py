@@ -139,8 +139,8 @@ class AuditReport:
             ],
             ["verdicts", f"{self.compared:,} compared with {judge}"],
             ["waiting", f"{self.waiting:,} source records that the group has not committed"],
-            ["in flight", self._waiting_text(self.in_flight)],
-            ["unemitted", self._waiting_text(self.unemitted)],
+            ["in flight", f"{self._waiting_text(self.in_flight)}, not committed yet"],
+            ["unemitted", f"{self._waiting_text(self.unemitted)}, although committed"],
         ]
         if self.scan == "index":
             rows.append(["answers", f"{self.answers_compared:,} compared with those of that index"])
@@ -178,7 +178,7 @@ class _ClusterState:
     @property
     def committed_offsets(self) -> dict[int, int]:
         """The committed offset of the group by source partition, 0 without one."""
-        return {part: group.offset or 0 for part, group in self.committed.items()}
+        return {part: committed.offset or 0 for part, committed in self.committed.items()}
 
 
 def examine(
@@ -428,8 +428,8 @@ def _read_log(
     )
     topic_id = state.topics[names.documents].topic_id
     outline.committed_epochs = {
-        (names.documents, topic_id, part): epochs.from_metadata(group.metadata) or 0
-        for part, group in state.committed.items()
+        (names.documents, topic_id, part): epochs.from_metadata(committed.metadata) or 0
+        for part, committed in state.committed.items()
     }
     return outline
 
@@ -443,12 +443,12 @@ def _read(
         yield from messages
         advance(len(messages), sum(len(message.value or b"") for message in messages))
     for (_, part), offset in reader.open_transactions.items():
-        sentence = (
+        predicate = (
             "is the start of a transaction that stays open, so consumers with "
             "isolation.level=read_committed wait there. Find and abort it with "
             "kafka-transactions.sh."
         )
-        report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", sentence)
+        report.findings.add_finding(Kind.OPEN, f"{topic}-{part}@{offset}", predicate)
 
 
 def _check_committed(
@@ -463,16 +463,16 @@ def _check_committed(
         committed = state.committed.get(part)
         if committed is None or committed.offset is None:
             if outline.partitions_named(topic, part, (topic, state.topics[topic].topic_id, part)):
-                sentence = (
+                predicate = (
                     f"has no committed offset of the group {settings.group}, although the log "
                     "contains documents from it."
                 )
-                findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", sentence)
+                findings.add_finding(Kind.COMMITTED, f"{topic}-{part}", predicate)
             continue
         position = f"{topic}-{part}@{committed.offset}"
         if epochs.from_metadata(committed.metadata) is None:
-            sentence = "is a committed offset without an epoch, so no worker committed it."
-            findings.add_finding(Kind.COMMITTED, position, sentence)
+            predicate = "is a committed offset without an epoch, so no worker committed it."
+            findings.add_finding(Kind.COMMITTED, position, predicate)
         if committed.offset > span.end:
             findings.add_finding(
                 Kind.COMMITTED,

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.audit.judgements import Fold
-from stream_dedup.audit.scan import ComparedText, Reach
+from stream_dedup.audit.scan import ComparedText, PlanRules
 from stream_dedup.domain.document import LogPlace
 from stream_dedup.log.controls import Partition
 from stream_dedup.log.records import Batch, Control, Release, Seed, forgotten_ids
 from stream_dedup.log.schema import Judgement
 
-# A log place is kept as one number: log offset * _PLACES + place in the record.
-_PLACES = 1 << 16
+# A log place is kept as one number: log offset * _PLACES_PER_RECORD + place in the record.
+_PLACES_PER_RECORD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ class LogOutline:
     records: int = 0
     documents: int = 0
     refused: int = 0
-    _plans: list[tuple[int, Reach | None]] = field(default_factory=list)
+    _rules: list[tuple[int, PlanRules | None]] = field(default_factory=list)
     _places: dict[Partition, dict[int, int]] = field(default_factory=dict)
 
     def add_record(self, log_offset: int, append_ms: int, record: object) -> None:
         """Add the next record. Pass None for a record that could not be read."""
         judgements = self.fold.judge(log_offset, append_ms, record)
         self.records += 1
-        if not self._plans or self._plans[-1][1] != self.fold.plan:
-            self._plans.append((log_offset, self.fold.plan))
+        if not self._rules or self._rules[-1][1] != self.fold.rules:
+            self._rules.append((log_offset, self.fold.rules))
         if isinstance(record, Control):
             if record.type == "forget":
                 self.forgotten_ids |= forgotten_ids(record.fields)
@@ -88,14 +88,14 @@ class LogOutline:
         else:
             self.refused += 1
 
-    def plan_at(self, log_offset: int) -> Reach | None:
-        """Return the plan in force for a record."""
-        latest_plan = None
-        for since, plan in self._plans:
+    def rules_at(self, log_offset: int) -> PlanRules | None:
+        """Return the rules of the plan in force for a record."""
+        latest_rules = None
+        for since, rules in self._rules:
             if since > log_offset:
                 break
-            latest_plan = plan
-        return latest_plan
+            latest_rules = rules
+        return latest_rules
 
     def document(self, place: LogPlace) -> LoggedDocument | None:
         """Return the document at a place in the log; None if no index accepts a document there."""
@@ -121,7 +121,9 @@ class LogOutline:
         return (
             None
             if packed_place is None
-            else self.document(LogPlace(packed_place // _PLACES, packed_place % _PLACES))
+            else self.document(
+                LogPlace(packed_place // _PLACES_PER_RECORD, packed_place % _PLACES_PER_RECORD)
+            )
         )
 
     def partitions_named(self, topic: str, number: int, first: Partition) -> list[Partition]:
@@ -139,10 +141,9 @@ class LogOutline:
         """Return how often a position may have been read: once, and once more for each rewind to this
         position or an earlier one.
 
-        The first log record of an epoch shows the latest offset at which the epoch began. Directly
-        before that offset, the epoch may have read records that are not in the log (dead letters,
-        empty texts), but none that is. An epoch without a record in the log has read only such
-        records.
+        An epoch began at the committed offset of its first log record, or earlier: before that
+        offset it read only records that are not in the log (dead letters, empty texts), if any.
+        An epoch without a record in the log has read only such records.
         """
         epochs = self.epochs.get(partition, {})
         places = self._places.get(partition, {})
@@ -172,13 +173,13 @@ class LogOutline:
         )
 
     def _add_positions(self, log_offset: int, batch: Batch) -> None:
-        names = [(source.topic, source.topic_id, source.partition) for source in batch.sources]
-        places = [self._places.setdefault(name, {}) for name in names]
-        first = log_offset * _PLACES
-        for place, (number, offset) in enumerate(
+        partitions = [(source.topic, source.topic_id, source.partition) for source in batch.sources]
+        places = [self._places.setdefault(partition, {}) for partition in partitions]
+        first = log_offset * _PLACES_PER_RECORD
+        for place, (source_index, offset) in enumerate(
             zip(batch.source.tolist(), batch.offset.tolist(), strict=True)
         ):
-            places[number].setdefault(offset, first + place)
+            places[source_index].setdefault(offset, first + place)
 
     def _add_epochs(self, batch: Batch) -> None:
         for source in batch.sources:

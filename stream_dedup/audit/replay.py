@@ -1,5 +1,5 @@
-"""Judge a log twice, unchanged and under another plan, and report the differences. This module reads
-no Kafka.
+"""Judge a log twice, unchanged and under another plan, and report the differences. This module does
+not read Kafka.
 
 Invariants: the role's own index judges the records both times; the second time, only the plan, the
 window and the rule for the best copy in them are changed; each document counts once, where it was
@@ -230,12 +230,15 @@ class Difference:
 
     def to_rows(self) -> list[list[str]]:
         """Return for each reason, and for all kept documents, the counts before and after."""
-        both = (self.was, self.would_be)
+        counts = (self.was, self.would_be)
         reasons = [reason for reason in Reason if reason.label in self.was.keys() | self.would_be]
         kept = [reason.label for reason in reasons if reason.verdict is Verdict.UNIQUE]
         return [
-            *([reason.label, *(f"{n[reason.label]:,}" for n in both)] for reason in reasons),
-            ["all kept", *(f"{sum(n[label] for label in kept):,}" for n in both)],
+            *(
+                [reason.label, *(f"{count[reason.label]:,}" for count in counts)]
+                for reason in reasons
+            ),
+            ["all kept", *(f"{sum(count[label] for label in kept):,}" for count in counts)],
         ]
 
     def add_batch(

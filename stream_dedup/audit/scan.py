@@ -2,9 +2,10 @@
 
 The fields of a plan are those in log records (docs/reference/plans.md).
 
-- Two texts are candidates if at most `radius` bits differ in some `key_blocks` of the `blocks` of their
-  fingerprints, or if one of the `bands` blocks of their sketches is equal. With `asked`, only that
-  number of live rows that share a key are compared: half of them the earliest, half the latest.
+- Two texts are candidates if at most `radius` bits differ in at least one choice of `key_blocks` of
+  the `blocks` of their fingerprints, or if one of the `bands` blocks of their sketches is equal.
+  With `asked`, only that number of live rows that share a key are compared: half of them the
+  earliest, half the latest.
 - Candidates are near if at most `threshold` of the low `width` bits differ (`by_length` sets other
   thresholds for shorter texts), the shorter text has at least `ratio` per cent of the longer text's
   features, and their similarity reaches the required one. From a similarity of 85 per cent, the
@@ -70,15 +71,13 @@ class ComparedText(NamedTuple):
     def of_number(
         cls, fingerprint: int, features: int, sketch: bytes, origin: TextOrigin = (0, 0, 0)
     ) -> Self:
-        """Return what a plan compares, from a fingerprint that is given as a number; in the default
-        scope.
-        """
+        """Return a text of the default scope, whose fingerprint is given as a number."""
         limbs = np.frombuffer(fingerprint.to_bytes(_FINGERPRINT_BYTES_MAX, "little"), "<u8")
         return cls(limbs, features, 0, np.frombuffer(sketch, np.uint8), origin)
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PlanRules:
     """The rules of a plan: which texts are near each other."""
 
     plan: Plan
@@ -92,10 +91,8 @@ class Reach:
         )
 
     @property
-    def bounds_candidates(self) -> bool:
-        """Whether fingerprints alone do not decide which pairs are compared: sketch blocks find
-        candidates too, or the number of candidates is limited.
-        """
+    def has_limit_or_bands(self) -> bool:
+        """Whether sketch blocks also find candidates, or the number of candidates is limited."""
         return bool(self.plan.bands or self.plan.asked)
 
     @property
@@ -180,34 +177,34 @@ class PlainScan:
     """Compares a text with every row, without tables."""
 
     def find(
-        self, reach: Reach, rows: Rows, first: int, end: int, texts: Sequence[ComparedText]
+        self, rules: PlanRules, rows: Rows, first: int, end: int, texts: Sequence[ComparedText]
     ) -> NDArray[np.int64]:
         """Return for each text (n, 2) the earliest near row and the earliest sibling among the live rows
         of its scope in [first, end); -1 without one.
         """
         found = []
         for text in texts:
-            candidates = self._candidates(reach, rows, first, end, text)
-            judged = _judge_rows(reach, rows, candidates, text)
+            candidates = self._candidates(rules, rows, first, end, text)
+            judged = _judge_rows(rules, rows, candidates, text)
             near, siblings = candidates[judged == _NEAR], candidates[judged == _SIBLING]
             found.append([matches[0] if len(matches) else -1 for matches in (near, siblings)])
         return np.array(found, np.int64).reshape(-1, 2)
 
     def _candidates(
-        self, reach: Reach, rows: Rows, first: int, end: int, text: ComparedText
+        self, rules: PlanRules, rows: Rows, first: int, end: int, text: ComparedText
     ) -> NDArray[np.int64]:
         """Return the live rows in [first, end) that are compared with a text, ascending."""
-        plan, tail_count = reach.plan, reach.plan.asked // 2
+        plan, tail_count = rules.plan, rules.plan.asked // 2
         peers = first + np.flatnonzero(
             rows.alive[first:end] & (rows.scopes[first:end] == text.scope)
         )
-        if not reach.bounds_candidates and not reach.needs_similarity:
+        if not rules.has_limit_or_bands and not rules.needs_similarity:
             # Rows that differ in too many bits cannot affect the result.
             difference = (
-                rows.prints[peers, : reach.limbs] ^ text.limbs[: reach.limbs]
-            ) & reach.mask
-            peers = peers[np.bitwise_count(difference).sum(axis=1) <= reach.threshold_max]
-        shared = _print_keys(reach, _differing_bits(reach, rows.prints[peers], text.limbs))
+                rows.prints[peers, : rules.limbs] ^ text.limbs[: rules.limbs]
+            ) & rules.mask
+            peers = peers[np.bitwise_count(difference).sum(axis=1) <= rules.threshold_max]
+        shared = _find_shared_keys(rules, _differing_bits(rules, rows.prints[peers], text.limbs))
         if plan.bands:
             equal = _equal_values(rows.sketches[peers], text.sketch)[:, :SKETCH_VALUES]
             blocks = equal.reshape(len(peers), plan.bands, SKETCH_VALUES // plan.bands)
@@ -221,26 +218,26 @@ class PlainScan:
 
 
 def _differing_bits(
-    reach: Reach, prints: NDArray[np.uint64], limbs: NDArray[np.uint64]
+    rules: PlanRules, prints: NDArray[np.uint64], limbs: NDArray[np.uint64]
 ) -> NDArray[np.uint8]:
     """Return the bits in which fingerprints (n, limbs) differ from `limbs`, (n, width)."""
-    difference = (prints[:, : reach.limbs] ^ limbs[: reach.limbs]).astype("<u8").view(np.uint8)
-    return np.unpackbits(difference, axis=1, bitorder="little")[:, : reach.plan.width]
+    difference = (prints[:, : rules.limbs] ^ limbs[: rules.limbs]).astype("<u8").view(np.uint8)
+    return np.unpackbits(difference, axis=1, bitorder="little")[:, : rules.plan.width]
 
 
 def _judge_rows(
-    reach: Reach, rows: Rows, candidates: NDArray[np.int64], text: ComparedText
+    rules: PlanRules, rows: Rows, candidates: NDArray[np.int64], text: ComparedText
 ) -> NDArray[np.int64]:
     """Return for each candidate row whether it is near a text, its sibling, or neither, (rows,)."""
-    plan, features = reach.plan, rows.features[candidates]
+    plan, features = rules.plan, rows.features[candidates]
     shorter, longer = np.minimum(features, text.features), np.maximum(features, text.features)
     limit = np.full(len(candidates), plan.threshold)
     for below, threshold in reversed(plan.by_length):
         limit[shorter < below] = threshold
     fits = 100 * shorter >= plan.ratio * longer
-    bits = _differing_bits(reach, rows.prints[candidates], text.limbs)
+    bits = _differing_bits(rules, rows.prints[candidates], text.limbs)
     is_close = bits.sum(axis=1) <= limit
-    if not reach.needs_similarity:
+    if not rules.needs_similarity:
         return np.where(fits & is_close, _NEAR, _APART)
     similarity = _similarity_in_2400ths(_equal_values(rows.sketches[candidates], text.sketch))
     fits &= (similarity >= 24 * plan.similarity) & (is_close | (similarity >= _SURE_SIMILARITY))
@@ -302,12 +299,12 @@ def per_cent(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> int:
     return max(0, int(_similarity_in_2400ths(_equal_values(first, second))) // 24)
 
 
-def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def _find_shared_keys(rules: PlanRules, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return which keys of the fingerprints are shared, (rows, keys). `bits`: the bits that differ,
     (rows, width).
     """
-    if not reach.plan.blocks:
-        return np.ones((len(bits), 0 if reach.plan.bands else 1), np.bool_)
-    bits_by_block = [bits[:, low:high].sum(axis=1) for low, high in reach.bounds]
-    keys = [sum(chosen) for chosen in itertools.combinations(bits_by_block, reach.plan.key_blocks)]
-    return np.stack(keys, axis=1) <= reach.plan.radius
+    if not rules.plan.blocks:
+        return np.ones((len(bits), 0 if rules.plan.bands else 1), np.bool_)
+    bits_by_block = [bits[:, low:high].sum(axis=1) for low, high in rules.bounds]
+    keys = [sum(chosen) for chosen in itertools.combinations(bits_by_block, rules.plan.key_blocks)]
+    return np.stack(keys, axis=1) <= rules.plan.radius

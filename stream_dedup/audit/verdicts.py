@@ -169,7 +169,7 @@ class AuditedOutputs:
         ):
             self._delivered[document.partition].add(document.offset)
             if document.log.offset in self.outline.releases:
-                # The command wrote it, or a worker that read the record again.
+                # `release` wrote it, or a worker that read the record again.
                 self._released.add(position)
             if not is_released:
                 self._first_delivered.setdefault(document.partition, document.offset)
@@ -218,7 +218,7 @@ class AuditedOutputs:
         if reason == Reason.FAIL_OPEN.label:
             return unique
         if place.offset in self.outline.releases:
-            # The command delivered it, or a worker that read it again.
+            # `release` delivered it, or a worker that read it again.
             return unique if outcome.verdict is Verdict.UNIQUE else None
         judgements = self.outline.judgements.get(place.offset)
         if judgements is None:
@@ -267,8 +267,8 @@ class AuditedOutputs:
             )
 
     def _find_representative(self, document: LoggedDocument, text: str) -> LoggedDocument | None:
-        """Return the document at the position that a duplicate names; None without one. Without a
-        judgement, which contains the topic id, the topic of the duplicate is searched first.
+        """Return the document at the position that a duplicate names; None without one. A
+        judgement contains the topic id; without one, search the duplicate's own topic id first.
         """
         judgements = self.outline.judgements.get(document.log.offset)
         if (
@@ -300,11 +300,11 @@ class AuditedOutputs:
         distance = headers.text_of(dedup_headers, headers.DISTANCE)
         if reason in OUTCOMES and OUTCOMES[reason].has_same_text:
             return "" if document.text == representative.text else "their texts or scopes differ"
-        plan = self.outline.plan_at(document.log.offset)
-        if plan is None or document.text[0] != representative.text[0]:
+        rules = self.outline.rules_at(document.log.offset)
+        if rules is None or document.text[0] != representative.text[0]:
             return "their scopes differ"
         texts = document.compared, representative.compared
-        bits = plan.distance(*texts)
+        bits = rules.distance(*texts)
         if distance != str(bits):
             return f"they differ in {bits} bits, not {distance!r} as in dedup.distance"
         sketches = [text.sketch for text in texts]
@@ -312,7 +312,7 @@ class AuditedOutputs:
         similarity = headers.text_of(dedup_headers, headers.SIMILARITY)
         if similarity != computed:
             return f"their similarity is {computed or 'unknown'}, not {similarity!r} as in dedup.similarity"
-        is_near = plan.is_near(*texts)
+        is_near = rules.is_near(*texts)
         return (
             "" if is_near else f"they differ in {bits} bits, which is too far for the plan in force"
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dedup.audit.scan import ComparedText, Reach
+from stream_dedup.audit.scan import ComparedText, PlanRules
 from stream_dedup.domain.better_copy import BetterRule, beats
 from stream_dedup.domain.document import Reason
 from stream_dedup.domain.plan import Plan
@@ -176,7 +176,7 @@ def _judge_pair(
         ComparedText.of_number(side.number, side.features, side.sketch, side.origin)
         for side in (first, second)
     ]
-    if Reach(plan).is_near(*texts):
+    if PlanRules(plan).is_near(*texts):
         limit = (
             f"at most {threshold} may differ"
             if distance <= threshold

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.audit.judgements import Fold
-from stream_dedup.audit.scan import ComparedText, PlainScan, Reach, Rows
+from stream_dedup.audit.scan import ComparedText, PlainScan, PlanRules, Rows
 from stream_dedup.domain.plan import parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.storage.memory import MemoryStore
@@ -57,7 +57,7 @@ def test_the_scan_finds_what_a_list_finds(kind: str) -> None:
     """
     chance, values = np.random.default_rng(SEEDS[1]), random.Random(SEEDS[1])
     plan = parse(kind)
-    reach = Reach(plan)
+    rules = PlanRules(plan)
     rows, plain, found = Rows(2, 120), PlainScan(), 0
     families = [(chance.integers(0, 2**64, 2, np.uint64), random_sketch(values)) for _ in range(5)]
 
@@ -89,7 +89,7 @@ def test_the_scan_finds_what_a_list_finds(kind: str) -> None:
                 rows.alive[: rows.count] = False
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
-        expected = plain.find(reach, rows, first, rows.count, asked).tolist()
+        expected = plain.find(rules, rows, first, rows.count, asked).tolist()
         found += sum(near >= 0 for near, _ in expected)
         for new, places in zip(asked, expected, strict=True) if turn % 6 == 5 else ():
             peers = [

@@ -18,7 +18,7 @@ from bench.peers import Peers
 from bench.prose import Dice, Writer, language
 from bench.quality import QualityOptions, near_pairs, run_quality
 from bench.templates import template_pages
-from stream_dedup.audit.scan import ComparedText, Reach
+from stream_dedup.audit.scan import ComparedText, PlanRules
 from stream_dedup.demo.score import GREY_FROM
 from stream_dedup.domain.plan import Plan
 
@@ -104,7 +104,7 @@ def test_a_scan_finds_the_pairs_that_the_plan_accepts() -> None:
             (a, b)
             for a, b in itertools.combinations(range(60), 2)
             if min(features[a], features[b]) >= 48
-            and Reach(plan).is_near(
+            and PlanRules(plan).is_near(
                 ComparedText.of_number(numbers[a], features[a], sketch_bytes[a]),
                 ComparedText.of_number(numbers[b], features[b], sketch_bytes[b]),
             )

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.audit.scan import ComparedText, Reach
+from stream_dedup.audit.scan import ComparedText, PlanRules
 from stream_dedup.domain.errors import ConfigurationError
 from stream_dedup.domain.plan import PLANS, Plan, parse, parse_similarity
 from stream_dedup.domain.relations import UNKNOWN, Origin
@@ -162,7 +162,7 @@ def within_reach(
     origins: tuple[Origin, Origin] = (UNKNOWN, UNKNOWN),
 ) -> bool:
     texts = zip((number, other), features, sketches, origins, strict=True)
-    return Reach(plan).is_near(*(ComparedText.of_number(*text) for text in texts))
+    return PlanRules(plan).is_near(*(ComparedText.of_number(*text) for text in texts))
 
 
 def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
