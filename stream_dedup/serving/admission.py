@@ -136,9 +136,9 @@ class AllowedHosts:
     make the name resolve to this machine.
     """
 
-    def __init__(self, written: str) -> None:
+    def __init__(self, host_names: str) -> None:
         """Parse names separated by commas; `*.example.org` means all names below it, `*` any."""
-        names = [name.lower() for name, _ in split_hosts(written)]
+        names = [name.lower() for name, _ in split_hosts(host_names)]
         self._names = frozenset({*names, "localhost", os.uname().nodename.lower()})
         self._ends = (".localhost", *(name[1:] for name in names if name.startswith("*.")))
 

@@ -4,9 +4,9 @@
     /readyz    the role does its work now.
     /startupz  the role has started; until then, its progress.
 
-Invariant: every answer contains a sentence; a role is dead only after its loop has turned at least
-once and then stopped, so that a long start (a dictionary, a rebuild) does not count as a hang; the
-start-up probe bounds that.
+Invariant: every answer contains a sentence; a role is dead only after its loop has run at least
+once and then stopped, so that a long start (a dictionary, a rebuild) does not count as a hang. Only
+the start-up probe limits a start.
 """
 
 from __future__ import annotations

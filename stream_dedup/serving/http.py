@@ -54,7 +54,8 @@ class CachedAnswer(Generic[T]):
         task = self._task
         if task is None or (task.done() and time.monotonic() >= self._until):
             task = self._task = asyncio.create_task(self._make_outcome())
-        outcome = [await asyncio.shield(task)]  # a cancelled request must not cancel the others
+        # A cancelled request must not cancel the others. No local keeps an error's traceback alive.
+        outcome = [await asyncio.shield(task)]
         del task
         return result_of(outcome.pop())
 
@@ -75,8 +76,8 @@ _logger = structlog.get_logger("stream_dedup.http")
 
 _STOP_SECONDS = 5.0
 _TROUBLE_SECONDS: Final = 60.0
-# The loop accepts as many connections at once as its backlog allows before it can close others: few,
-# because each is an open file. The kernel's queue may be longer.
+# Connections that the loop accepts in one step, before it can close others: few, because each is an
+# open file. The kernel's queue is longer.
 _ACCEPTED_AT_ONCE: Final = 32
 _QUEUED: Final = 1024
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -221,7 +222,7 @@ class _Server(uvicorn.Server):
             cause = context.get("exception")
             _logger.error(
                 "The HTTP server could not serve a client; similar errors are not logged for a "
-                "minute. If files run out, raise the limit of open files (ulimit -n).",
+                "minute. If open files run out, raise the limit of open files (ulimit -n).",
                 what=str(context.get("message")),
                 error="" if cause is None else f"{type(cause).__name__}: {cause}",
             )

@@ -110,7 +110,7 @@ def ask_role(
             continue
         if status == HTTPStatus.OK and isinstance(fields, dict):
             return base, fields
-        # A role with the path answers with a problem; another role, with its paths.
+        # A role that has the path reports a problem; a 404 of another role lists its own paths.
         if not isinstance(fields, dict) or "detail" not in fields or "paths" in fields:
             tried.append(f"{base} (another role answers there)")
             continue

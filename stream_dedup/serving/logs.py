@@ -126,38 +126,38 @@ REPEAT_SECONDS = 60.0
 
 # librdkafka's lines: facility, client, thread, broker, event. FAIL: a connection failed; ERROR: a
 # client has no connection; REQTMOUT: a broker was silent; GETPID: no coordinator for a producer.
-_LINE = re.compile(
+_LIBRDKAFKA_LINE = re.compile(
     r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: (?P<what>.*)", re.DOTALL
 )
-_NOWHERE = re.compile(
+_NO_BROKER = re.compile(
     r"brokers are down|transport failure|timed out|no brokers available", re.IGNORECASE
 )
-_AIOKAFKA = re.compile(
+_AIOKAFKA_LINE = re.compile(
     r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |"
     r"Heartbeat send request failed|Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|"
     r"OffsetCommit failed|Error sending \w+ to node|Got error produce response|Failed to connect to|Topic .* is not available"
 )
-_AWAY = re.compile(
+_AIOKAFKA_NO_BROKER = re.compile(
     r"Unable|\[Errno \d+\]|NodeNotReady|ConnectionError|RequestTimedOut|CoordinatorNotAvailable|coordinator"
 )
 
 
-def reason_of(line: str) -> tuple[str, str] | None:
+def parse_connection_line(line: str) -> tuple[str, str] | None:
     """Return (address, reason) of a librdkafka line about a connection, "" for unknown parts; None
     for any other line.
     """
-    match = _LINE.fullmatch(line)
+    match = _LIBRDKAFKA_LINE.fullmatch(line)
     if match is None:
         return None
     address, reason = address_and_reason(match["what"])
     if address:
         return address, reason
-    return ("", "") if _NOWHERE.search(reason) else None
+    return ("", "") if _NO_BROKER.search(reason) else None
 
 
 def is_about_connection(line: str) -> bool:
     """Return whether a line of aiokafka is about a connection; librdkafka reports the same."""
-    return _AIOKAFKA.match(line) is not None and _AWAY.search(line) is not None
+    return _AIOKAFKA_LINE.match(line) is not None and _AIOKAFKA_NO_BROKER.search(line) is not None
 
 
 class ConnectionLineFilter(logging.Filter):
@@ -173,18 +173,18 @@ class ConnectionLineFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write the line; it may have been rewritten."""
         if record.levelno == logging.CRITICAL and record.name == KAFKA_LOGGER:
-            # A client's fatal error, for example because another client uses its id. A role that ends
-            # because of it logs a critical line for that.
+            # For example, another client uses this client's id. A role that ends because of such an
+            # error logs a critical line itself.
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         is_debug = logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
         if record.name.startswith("aiokafka"):
             return is_debug or not is_about_connection(record.getMessage())
         if record.name != KAFKA_LOGGER or is_debug:
             return True
-        reason = reason_of(record.getMessage())
-        if reason is None:
+        address_and_why = parse_connection_line(record.getMessage())
+        if address_and_why is None:
             return True
-        address, why = reason
+        address, why = address_and_why
         # A line without an address is a consequence of another one. At INFO a broker closed a
         # connection, which is normal; if it stays unreachable, the next line reports that.
         if not address or record.levelno <= logging.INFO or self._now_seconds() < self._quiet_until:

@@ -69,17 +69,17 @@ class BatchHistogram(Collector):
         """Count all of `values`, shape (n,)."""
         array = np.asarray(values, dtype=np.float64)
         counts, total = self._state
-        places = np.searchsorted(self._edges, array, side="left")
+        buckets = np.searchsorted(self._edges, array, side="left")
         self._state = (
-            counts + np.bincount(places, minlength=len(counts)),
+            counts + np.bincount(buckets, minlength=len(counts)),
             total + float(array.sum()),
         )
 
     def replace_counts(self, counts: Sequence[int], total: float) -> None:
         """Replace the counts, one for each bucket; further counts are added to the last bucket."""
         bucket_counts = np.zeros(len(self._edges) + 1, dtype=np.int64)
-        for place, count in enumerate(counts):
-            bucket_counts[min(place, len(bucket_counts) - 1)] += count
+        for bucket, count in enumerate(counts):
+            bucket_counts[min(bucket, len(bucket_counts) - 1)] += count
         self._state = (bucket_counts, total)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:

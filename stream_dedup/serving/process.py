@@ -1,14 +1,14 @@
 """Process-wide settings of a role: freed memory, garbage collection, open files and signals.
 
 **Memory.** Each batch allocates and frees some ten megabytes several times: values, texts, columns.
-By default the C library returns them to the system each time, and each page then causes a fault,
-which can take microseconds on a virtual machine. A worker keeps about as much as a usual batch
-needs; near the limit of the process all of it is returned. An index must not do this: its tables
-can grow in place only as separate mappings (`neighbours`).
+By default the C library returns this memory to the system each time, and each page then causes a
+fault, which can take microseconds on a virtual machine. A worker keeps about as much as a usual
+batch needs, and returns all freed memory near the limit of the process. An index must not do this:
+its tables can grow in place only as separate mappings (`neighbours`).
 
-**Cycles.** A role's loop creates none, and a batch creates many thousand objects that live until it
-is written. With Python's default thresholds the collector scanned them repeatedly: it took a fifth
-of a worker's time (11 to 19 % of the throughput in paired runs) and 6 % of an index's.
+**Cycles.** A role's loop creates no reference cycles, and a batch creates many thousand objects that
+live until it is written. With Python's default thresholds the collector scanned them repeatedly: it
+took a fifth of a worker's time (11 to 19 % of the throughput in paired runs) and 6 % of an index's.
 
 **Files.** A process often starts with a limit of 1,024 open files, which it may raise; an index of a
 hundred million representatives has hundreds of files open, besides connections to Kafka and of the
@@ -100,13 +100,13 @@ def collect_rarely() -> None:
     gc.set_threshold(200_000, 50, 1000)
 
 
-_ENOUGH: Final = 65_536
+_OPEN_FILES_MAX: Final = 65_536
 
 
 def allow_many_files() -> None:
     """Raise the limit of open files to the system's limit, at most 65,536."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):  # then the limit stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -170,13 +170,13 @@ def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) ->
                 return child
             if child.restart_at is None:
                 # After 78 a restart fails again until an operator changes the configuration.
-                will_start = _exit_code(child) != ConfigurationError.exit_code
+                will_restart = _exit_code(child) != ConfigurationError.exit_code
                 child.restart_at = (
-                    time.monotonic() + _RESTART_SECONDS if will_start else float("inf")
+                    time.monotonic() + _RESTART_SECONDS if will_restart else float("inf")
                 )
                 then = (
                     f"it is restarted in {_RESTART_SECONDS:.0f} s"
-                    if will_start
+                    if will_restart
                     else "it is not restarted"
                 )
                 _logger.warning(

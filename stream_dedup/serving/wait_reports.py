@@ -3,7 +3,7 @@ not ready meanwhile.
 
     waiting for Kafka        why="Connection refused at kafka:9092"
     waiting for Kafka        why="Connection refused at kafka:9092" waited_seconds=60
-    the wait for Kafka is over    waited_seconds=71
+    no longer waiting for Kafka    waited_seconds=71
 
 Invariants: reports of the same wait count as one wait until it ends. A thread asks Kafka every two
 seconds (`Watch`), because librdkafka reports failed connections but not recovered ones; its result
@@ -90,7 +90,7 @@ class Waits:
 
 _ASK_SECONDS = 5.0
 _PAUSE_SECONDS = 2.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _KAFKA = "Kafka"
 _TOPICS = "its topics"
 _ANSWER = "an answer"
@@ -145,10 +145,10 @@ class Watch:
         while not stop.is_set():
             if self._refusal is not None:
                 raise self._refusal
-            if self._has_asked.wait(_LOOK_SECONDS) and not self._is_silent:
+            if self._has_asked.wait(_POLL_SECONDS) and not self._is_silent:
                 return True
             if self._has_asked.is_set():
-                stop.wait(_LOOK_SECONDS)
+                stop.wait(_POLL_SECONDS)
         return False
 
     def begin(self, stop: threading.Event, make: Callable[[], T]) -> T:
@@ -170,7 +170,7 @@ class Watch:
                     self._waits.report(_ANSWER, str(error))
                 elif not self._is_silent:
                     raise
-                if stop.wait(_LOOK_SECONDS) or not self.wait(stop):
+                if stop.wait(_POLL_SECONDS) or not self.wait(stop):
                     raise
             else:
                 self._waits.end(_TOPICS)

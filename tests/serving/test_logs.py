@@ -12,7 +12,11 @@ import pytest
 import structlog
 
 from stream_dedup.serving import logs
-from stream_dedup.serving.logs import ConnectionLineFilter, is_about_connection, reason_of
+from stream_dedup.serving.logs import (
+    ConnectionLineFilter,
+    is_about_connection,
+    parse_connection_line,
+)
 
 
 class Terminal(io.StringIO):
@@ -234,7 +238,7 @@ COORDINATOR = REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127
     ],
 )
 def test_connection_lines_are_recognised(line: str, found: tuple[str, str] | None) -> None:
-    assert reason_of(line) == found
+    assert parse_connection_line(line) == found
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
     monkeypatch.setattr(watch_module, "_PAUSE_SECONDS", 0.005)
-    monkeypatch.setattr(watch_module, "_LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(watch_module, "_POLL_SECONDS", 0.005)
     return Kafka()
 
 
