@@ -54,7 +54,7 @@ from stream_dedup.inputs.html_child import Page
 from stream_dedup.inputs.registry import SchemaRegistry, unframe
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
-from stream_dedup.settings.units import HEADER_PLACE
+from stream_dedup.settings.units import HEADER_PREFIX
 
 # The error class of a text stored elsewhere, if no texts are fetched.
 NOT_FETCHED = "NotFetched"
@@ -417,8 +417,8 @@ class Decoder:
         counts.
         """
         place = self._settings.text_at or ""
-        if place.startswith(HEADER_PLACE):
-            name = place.removeprefix(HEADER_PLACE)
+        if place.startswith(HEADER_PREFIX):
+            name = place.removeprefix(HEADER_PREFIX)
             values = (value for header, value in reversed(message.headers) if header == name)
             value = next(values, None)
             try:

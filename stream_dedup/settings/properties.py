@@ -22,8 +22,8 @@ KAFKA_PREFIX = PREFIX + "KAFKA_"
 # Variables that other code reads before the settings; `kernels/compiled.py` reads CACHE_DIR.
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, FAILPOINT_VARIABLE, PREFIX + "CACHE_DIR"})
 
-# Kubernetes sets variables for every Service of the namespace in every container: a Service
-# `stream-dedup-index` gives STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://...
+# Kubernetes sets variables for every Service of the namespace in every container: for a Service
+# `stream-dedup-index`, STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://...
 _SERVICE_LINK_NAME = re.compile(
     r".*_SERVICE_HOST\Z|.*_SERVICE_PORT(_\w+)?\Z|.*_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?\Z"
 )
@@ -31,8 +31,8 @@ _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 
 
 def child_environment(values: Mapping[str, object]) -> dict[str, str]:
-    """Return the environment of a child process: this process's environment with these settings
-    instead of its own.
+    """Return the environment of a child process: this process's environment, but with only the
+    settings in `values`.
     """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "KAFKA_"))
@@ -68,7 +68,7 @@ def is_service_link(variable: str, value: str) -> bool:
 
 MASK = "******"
 
-# Exactly-once delivery depends on these properties. The values are the advice in errors.
+# Exactly-once delivery depends on these properties. Each value is the end of the error message.
 FIXED_PROPERTIES = {
     "bootstrap.servers": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",
     "metadata.broker.list": f"set {PREFIX}KAFKA_BOOTSTRAP_SERVERS instead",

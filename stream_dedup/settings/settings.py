@@ -38,19 +38,19 @@ from stream_dedup.domain.presets import parse as parse_preset
 from stream_dedup.domain.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.properties import MASK, PREFIX, is_secret, without_login
 from stream_dedup.settings.units import (
-    HEADER_PLACE,
+    HEADER_PREFIX,
     HOSTS,
     WEB_ADDRESS,
     Brokers,
     Duration,
     FieldPath,
     Folder,
+    FolderOrUrl,
     Host,
     Name,
-    Place,
     ReadableFile,
     Size,
-    TextPlace,
+    TextLocation,
     TextPrefixes,
     TopicName,
     Whole,
@@ -209,7 +209,7 @@ class Settings(BaseModel):
         description="Dotted path of the text in a JSON value; a list is joined. A document without "
         "it becomes a dead letter.",
     )
-    text_at: TextPlace | None = Field(
+    text_at: TextLocation | None = Field(
         default=None,
         description="Field or header (`header:text-uri`) with the URL of the text (`https://`, "
         "`s3://`, `gs://`, `abfs://`, `file:///`). Needs `crawl-dedup[fetch]`, or the "
@@ -255,8 +255,8 @@ class Settings(BaseModel):
     )
     scope_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of a tenant or site: documents are compared only with those of the"
-        " same value.",
+        description="Dotted path of a tenant: documents are compared only with those of the same "
+        "tenant.",
     )
     site_field: FieldPath | None = Field(
         default=None,
@@ -371,7 +371,7 @@ class Settings(BaseModel):
         description="Memory limit of this role, such as `8GB`. A worker without it uses the limit "
         "of the pod or container, else a quarter of the machine, at most 1 GiB. An "
         "index keeps tables that exceed it in files in `state_dir`, which is slower, and exits if "
-        "less than the minimum (with `bands` a third) fits.",
+        "less than the minimum fits (with `bands` a third of the full size).",
         json_schema_extra={"default_text": "a worker: the pod's limit; an index: no limit"},
     )
     state_dir: Folder = Field(
@@ -407,7 +407,7 @@ class Settings(BaseModel):
         default="info",
         description="Minimum log level. `debug` also shows librdkafka's messages.",
     )
-    snapshots: Place | None = Field(
+    snapshots: FolderOrUrl | None = Field(
         default=None,
         description=(
             "Where the index stores snapshots: `s3://bucket/folder`, `gs://`, `abfs://` (extras "
@@ -490,7 +490,7 @@ class Settings(BaseModel):
     )
     @classmethod
     def _check_needs_json(cls, value: str | None, info: ValidationInfo) -> str | None:
-        is_field = value is not None and not value.startswith(HEADER_PLACE)
+        is_field = value is not None and not value.startswith(HEADER_PREFIX)
         if is_field and info.data.get("value_format") == "raw":
             raise ValueError(f"needs {PREFIX}VALUE_FORMAT=json, because a raw value has no fields")
         return value
@@ -526,7 +526,7 @@ class Settings(BaseModel):
         return Mode[self.mode.upper()]
 
     @property
-    def _usual_plan(self) -> Plan:
+    def _default_plan(self) -> Plan:
         """The recipe's default plan."""
         method = parse_preset(self.recipe)
         return plan_for(method.width, has_sketches=method.cuts_words)
@@ -536,7 +536,7 @@ class Settings(BaseModel):
         """The plan of the settings, or the recipe's default plan, with the similarities of the
         settings.
         """
-        plan = self._usual_plan if self.plan is None else parse_plan(self.plan)
+        plan = self._default_plan if self.plan is None else parse_plan(self.plan)
         similarities = self.similarities.items()
         return plan.with_similarity(
             **{name: parse_similarity(text) for name, text in similarities if text is not None}

@@ -38,8 +38,8 @@ HOST = r"^[A-Za-z0-9.:_-]+$"
 _HOST_AND_PATH = r"(\*|(\*\.)?[A-Za-z0-9._-]+)(/[A-Za-z0-9._~-]{1,64}){0,8}"
 HOSTS = rf"^\s*{_HOST_AND_PATH}(\s*,\s*{_HOST_AND_PATH})*\s*$|^$"
 WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
-HEADER_PLACE = "header:"
-"""Prefix of TEXT_AT that names a header instead of a field."""
+HEADER_PREFIX = "header:"
+"""With this prefix TEXT_AT names a header instead of a field."""
 
 
 NAME = r"^[A-Za-z0-9._-]{1,200}$"
@@ -77,8 +77,8 @@ def parse_duration(value: object) -> timedelta:
 
 
 def within(low: str, high: str, requirement: str) -> AfterValidator:
-    """Return a validator that checks that a time is between `low` and `high`; its error says what a
-    time must be (`requirement`). The errors of pydantic would show the limits as Python code.
+    """Return a validator that checks that a time is between `low` and `high`; its error contains
+    the `requirement`. The errors of pydantic would show the limits as Python code.
     """
     low_duration, high_duration = parse_duration(low), parse_duration(high)
 
@@ -127,7 +127,7 @@ def _expand(value: object) -> object:
         ) from error
 
 
-def parse_place(value: str) -> str:
+def parse_folder_or_url(value: str) -> str:
     """Return the path of a folder, or the URL of a folder in a writable object store.
 
     Raises:
@@ -135,10 +135,10 @@ def parse_place(value: str) -> str:
     """
     if "://" not in value:
         return str(_expand(value))
-    place, *more = parse_prefixes(value)
-    if more or place.startswith(("http:", "https:", "file:")):
+    url, *more = parse_prefixes(value)
+    if more or url.startswith(("http:", "https:", "file:")):
         raise ValueError("must be a folder, or one URL that begins with s3://, gs:// or abfs://")
-    return place
+    return url
 
 
 def parse_window(value: object) -> timedelta | None:
@@ -183,8 +183,8 @@ def _field_path(value: str) -> str:
     return value
 
 
-def _text_place(value: str) -> str:
-    name = value.removeprefix(HEADER_PLACE)
+def _text_location(value: str) -> str:
+    name = value.removeprefix(HEADER_PREFIX)
     if name == value:
         return _field_path(value)
     if not name or len(name) > 200:
@@ -207,13 +207,13 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 Folder = Annotated[Path, BeforeValidator(_expand)]
 ReadableFile = Annotated[FilePath, BeforeValidator(_expand)]
 FieldPath = Annotated[str, AfterValidator(_field_path)]
-TextPlace = Annotated[str, AfterValidator(_text_place)]
+TextLocation = Annotated[str, AfterValidator(_text_location)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 TextPrefixes = Annotated[str, AfterValidator(lambda value: ",".join(parse_prefixes(value)))]
 Name = Annotated[str, Field(pattern=NAME)]
 Brokers = Annotated[str, Field(pattern=BROKERS)]
 Host = Annotated[str, Field(pattern=HOST)]
-Place = Annotated[str, AfterValidator(parse_place)]
+FolderOrUrl = Annotated[str, AfterValidator(parse_folder_or_url)]
 
 
 def as_text(value: object) -> str:
