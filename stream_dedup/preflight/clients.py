@@ -58,12 +58,12 @@ def _properties(settings: Settings) -> Iterator[CheckFinding]:
 def _sizes(
     settings: Settings, names: TopicNames, topics: Mapping[str, TopicState] | None
 ) -> Iterator[CheckFinding]:
-    written = _bytes(settings, "message.max.bytes", 100_000_000)
-    received = _bytes(settings, "receive.message.max.bytes", _RECEIVED_BYTES_MAX)
+    written_max = _bytes(settings, "message.max.bytes", 100_000_000)
+    read_max = _bytes(settings, "receive.message.max.bytes", _RECEIVED_BYTES_MAX)
     problems = Problems("client sizes")
-    if written < RECORD_BYTES_MAX + _PROTOCOL_BYTES:
+    if written_max < RECORD_BYTES_MAX + _PROTOCOL_BYTES:
         problems.refuse(
-            f"The Kafka property message.max.bytes is {written:,}, but a batch for the log can "
+            f"The Kafka property message.max.bytes is {written_max:,}, but a batch for the log can "
             f"have {RECORD_BYTES_MAX:,} bytes and could not be written. Remove the property; "
             "max.message.bytes of the topics then applies."
         )
@@ -78,19 +78,19 @@ def _sizes(
             continue
         if (
             name in (names.documents, names.verdicts, names.fingerprints)
-            and received < int(limit_text) + _PROTOCOL_BYTES
+            and read_max < int(limit_text) + _PROTOCOL_BYTES
         ):
             problems.refuse(
-                f"The Kafka property receive.message.max.bytes is {received:,}, but {name} can "
+                f"The Kafka property receive.message.max.bytes is {read_max:,}, but {name} can "
                 f"contain records of {int(limit_text):,} bytes: workers could not read such a "
                 "record or any record after it. Set at least "
                 f"{int(limit_text) + _PROTOCOL_BYTES:,}."
             )
-        if name in names.outputs and _PROTOCOL_BYTES + RECORD_BYTES_MAX <= written < int(
+        if name in names.outputs and _PROTOCOL_BYTES + RECORD_BYTES_MAX <= written_max < int(
             limit_text
         ):
             problems.warn(
-                f"The Kafka property message.max.bytes is {written:,}, less than {name} accepts "
+                f"The Kafka property message.max.bytes is {written_max:,}, less than {name} accepts "
                 f"({int(limit_text):,}), so larger documents become dead letters. Remove the "
                 "property."
             )
@@ -121,7 +121,7 @@ def _encryption(settings: Settings) -> Iterator[CheckFinding]:
                 "encryption",
                 "Connections are encrypted, and the brokers' certificates are verified.",
             )
-    elif all(map(_is_here, settings.kafka_bootstrap_servers.split(","))):
+    elif all(map(_is_local_broker, settings.kafka_bootstrap_servers.split(","))):
         yield ok("encryption", "Connections are not encrypted, but do not leave this machine.")
     else:
         more = (
@@ -140,7 +140,7 @@ def _is_plain(properties: Mapping[str, str]) -> bool:
     ).upper() == "PLAIN"
 
 
-def _is_here(broker: str) -> bool:
+def _is_local_broker(broker: str) -> bool:
     return is_local_host(broker.strip().rpartition(":")[0].strip("[]"))
 
 

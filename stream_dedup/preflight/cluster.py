@@ -1,7 +1,7 @@
 """Check the cluster's topics and offsets, as pure functions of the settings and `Facts`.
 
-A topic outside of `Facts.requested_topics` is skipped: an index does not check a worker's topics, which its ACLs
-do not let it read.
+A topic outside of `Facts.requested_topics` is skipped: the ACLs of an index do not let it read a
+worker's topics.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ class Facts:
     """Facts about the cluster. Times are milliseconds since 1970; partitions are numbers.
 
     `committed`: (offset, metadata) of the group, None if not requested; `source`: (first stored
-    offset, end) of each partition of `documents`. `begun`: the begun partitions of `documents`, None
-    if they are not recorded yet; `known`: the partitions with an offset that is committed, or
-    in an open transaction. `now_ms`: this machine's clock. `oldest_ms`: the timestamp of the oldest
-    record of `documents`. `reading`: how documents are read, if it is recorded. `waiting`: the
-    number of records of `documents` that the group has not committed.
+    offset, end) of each partition of `documents`. `begun`: the partitions of `documents` that the
+    filter has started to read, None if they are not recorded yet; `known`: the partitions with an
+    offset that is committed, or in an open transaction. `now_ms`: this machine's clock.
+    `oldest_ms`: the timestamp of the oldest record of `documents`. `reading`: how documents are
+    read, if it is recorded. `waiting`: the number of records of `documents` that the group has not
+    committed.
     """
 
     requested_topics: tuple[str, ...]
@@ -64,7 +65,9 @@ class Facts:
     waiting: int = 0
 
 
-def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
+def check_topics_exist(
+    settings: Settings, names: TopicNames, facts: Facts
+) -> Iterator[CheckFinding]:
     """Check that all required topics exist."""
     del settings, names
     missing = [name for name in facts.requested_topics if name not in facts.topics]
@@ -82,7 +85,9 @@ def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
     yield refused("topics", text)
 
 
-def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
+def check_log_retention(
+    settings: Settings, names: TopicNames, facts: Facts
+) -> Iterator[CheckFinding]:
     """Check that Kafka neither trims, compacts nor splits the log, the only source of truth."""
     del settings
     log = facts.topics.get(names.fingerprints)
@@ -102,7 +107,9 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
     yield from problems.or_ok(f"{names.fingerprints} has one partition and is kept forever{size}.")
 
 
-def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
+def check_replication(
+    settings: Settings, names: TopicNames, facts: Facts
+) -> Iterator[CheckFinding]:
     """Check that acknowledged records survive a broker: replicas, in-sync replicas, elections."""
     del settings
     problems = Problems("replicas")
@@ -140,15 +147,13 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
                 f"The topic {name} has unclean.leader.election.enable=true: a broker that lags "
                 f"could become its leader, and acknowledged records would be lost. {_APPLY}"
             )
-    on_one = f", except in {', '.join(unsafe)}, where one broker is enough" if unsafe else ""
+    exception = f", except in {', '.join(unsafe)}, where one broker is enough" if unsafe else ""
     yield from problems.or_ok(
-        f"Kafka acknowledges records after more than one broker has stored them{on_one}."
+        f"Kafka acknowledges records after more than one broker has stored them{exception}."
     )
 
 
-def log_takes_our_records(
-    settings: Settings, names: TopicNames, facts: Facts
-) -> Iterator[CheckFinding]:
+def check_log_sizes(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Check that the largest batch fits into the log and its answer into the verdicts, and that
     answers are retained until they are read.
     """
@@ -186,7 +191,7 @@ def log_takes_our_records(
     )
 
 
-def outputs_take_the_input(
+def check_output_sizes(
     settings: Settings, names: TopicNames, facts: Facts
 ) -> Iterator[CheckFinding]:
     """Check that the largest records of `documents` fit into the outputs with our headers, and that
@@ -202,18 +207,18 @@ def outputs_take_the_input(
         topic = facts.topics.get(name)
         if topic is None:
             continue
-        is_dead = name == names.dead_letters
-        needed = accepted + HEADER_BUDGET_BYTES * (2 if is_dead else 1)
+        is_dead_letters = name == names.dead_letters
+        needed = accepted + HEADER_BUDGET_BYTES * (2 if is_dead_letters else 1)
         if (output_bytes := _number(topic, "max.message.bytes", 1_048_588)) < needed:
-            follows = (
+            consequence = (
                 "larger records are truncated there"
-                if is_dead
+                if is_dead_letters
                 else "larger records become dead letters"
             )
             problems.warn(
                 f"{names.documents} accepts records of {accepted:,} bytes, which have {needed:,} "
                 f"on {name} with the dedup.* headers, but {name} accepts {output_bytes:,}: "
-                f"{follows}. {_remedy(names, name)}"
+                f"{consequence}. {_remedy(names, name)}"
             )
         if topic.partitions < source.partitions:
             problems.warn(
@@ -226,9 +231,7 @@ def outputs_take_the_input(
     )
 
 
-def outputs_keep_the_input(
-    settings: Settings, names: TopicNames, facts: Facts
-) -> Iterator[CheckFinding]:
+def check_retention(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Check that the outputs keep documents with their original timestamps, and that inputs are
     retained long enough.
     """
@@ -271,8 +274,8 @@ def _losses_of_output(
     """Yield a message for each setting by which an output loses documents or their timestamps."""
     age_ms = None if facts.oldest_ms is None else max(0, facts.now_ms - facts.oldest_ms)
     kept_ms = _number(topic, "retention.ms", 604_800_000)
-    stamps = topic.config.get("message.timestamp.type", "CreateTime")
-    if kept_ms >= 0 and stamps == "CreateTime" and (age_ms is None or age_ms > kept_ms):
+    timestamp_type = topic.config.get("message.timestamp.type", "CreateTime")
+    if kept_ms >= 0 and timestamp_type == "CreateTime" and (age_ms is None or age_ms > kept_ms):
         oldest = (
             ""
             if age_ms is None
@@ -283,8 +286,8 @@ def _losses_of_output(
             "deletes documents that are older when they arrive. Set retention.ms=-1, and limit "
             "the topic with retention.bytes."
         )
-    if stamps != "CreateTime":
-        yield f"{name} replaces timestamps ({stamps}), so documents lose their original ones. {_remedy(names, name)}"
+    if timestamp_type != "CreateTime":
+        yield f"{name} replaces timestamps ({timestamp_type}), so documents lose their original ones. {_remedy(names, name)}"
     for bound in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         if _number(topic, bound, 2**63 - 1) < 100 * 365 * _DAY_MS:
             yield (
@@ -299,7 +302,7 @@ def _losses_of_output(
         )
 
 
-def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
+def check_offsets(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Check that committed offsets are inside the topic and have an epoch, and that none is missing
     for a begun partition.
     """
@@ -330,9 +333,9 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
     log_end = 0 if facts.log is None else facts.log[1]
     vanished = sorted((facts.begun or frozenset()) - facts.known)
     if vanished:
-        wheres = ", ".join(f"{names.documents}-{part}" for part in vanished)
+        partition_names = ", ".join(f"{names.documents}-{part}" for part in vanished)
         problems.refuse(
-            f"The group {settings.group} has no committed offset for {wheres}, though "
+            f"The group {settings.group} has no committed offset for {partition_names}, though "
             f"{names.begun} records that the filter has started to read there: the offset was "
             "deleted, by Kafka (after seven idle days) or by hand. A worker exits there with code "
             "78. Restore the offsets with: stream-dedup rewind --from-outputs"
@@ -349,7 +352,9 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
     )
 
 
-def read_as_before(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
+def check_reading_in_force(
+    settings: Settings, names: TopicNames, facts: Facts
+) -> Iterator[CheckFinding]:
     """Check that documents are read as the log's other workers read them."""
     del names
     if facts.committed is not None:
@@ -359,14 +364,14 @@ def read_as_before(settings: Settings, names: TopicNames, facts: Facts) -> Itera
 CLUSTER_CHECKS: Final[
     tuple[Callable[[Settings, TopicNames, Facts], Iterator[CheckFinding]], ...]
 ] = (
-    topics_exist,
-    log_is_kept,
-    written_safely,
-    log_takes_our_records,
-    outputs_take_the_input,
-    outputs_keep_the_input,
-    offsets_are_ours,
-    read_as_before,
+    check_topics_exist,
+    check_log_retention,
+    check_replication,
+    check_log_sizes,
+    check_output_sizes,
+    check_retention,
+    check_offsets,
+    check_reading_in_force,
 )
 
 

@@ -108,8 +108,8 @@ def _not_in_force(
     if window != configured_fields:
         yield warning(
             "window",
-            f"The log was started with {_window(window)}, and the settings name "
-            f"{_window(configured_fields)}; the log's window is in force. `stream-dedup declare --window` "
+            f"The log was started with {_window_text(window)}, and the settings name "
+            f"{_window_text(configured_fields)}; the log's window is in force. `stream-dedup declare --window` "
             "changes it.",
         )
     better = declared.get("better", BetterRule.LONGEST.label)
@@ -129,7 +129,7 @@ def _not_in_force(
         )
 
 
-def _window(fields: Mapping[str, Any] | None) -> str:
+def _window_text(fields: Mapping[str, Any] | None) -> str:
     if fields is None:
         return "no window"
     return f"a window of {fields['length_ms'] / 1000:,.0f} s{' with refresh' if fields['refresh'] else ''}"
@@ -143,7 +143,7 @@ def check_recipe(settings: Settings) -> tuple[Recipe | None, list[CheckFinding]]
         recipe = recipe_of(settings)
     except ConfigurationError as error:
         return None, [refused("recipe", str(error))]
-    return recipe, [*check_key(recipe), *_check_prints(recipe)]
+    return recipe, [*check_key(recipe), *_check_fingerprints(recipe)]
 
 
 def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
@@ -158,7 +158,7 @@ def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
         yield ok("key", "The fingerprints use a secret key.")
 
 
-def _check_prints(recipe: Recipe) -> Iterator[CheckFinding]:
+def _check_fingerprints(recipe: Recipe) -> Iterator[CheckFinding]:
     try:
         Fingerprinter(recipe)  # reads the dictionary, and compares the canary texts' fingerprints
     except ConfigurationError as error:

@@ -29,7 +29,7 @@ from stream_dedup.preflight.start import needed_topics, read_facts
 from stream_dedup.preflight.volume import check_volume
 from stream_dedup.settings.settings import Settings
 
-_OWN_CHECKS = ("declaration", "sites", "roles")
+_OTHER_CHECKS = ("declaration", "sites", "roles")
 _CLUSTER_CHECKS = (
     *("topics", "log", "replicas", "log sizes", "output sizes", "retention"),
     *("offsets", "reading"),
@@ -64,8 +64,8 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
         return
     yield from check_clients(settings, names, topics)
     yield ok("brokers", f"The cluster {cluster} answers at {settings.kafka_bootstrap_servers}.")
-    found = check_cluster(settings, names, facts)
-    yield from found
+    cluster_findings = check_cluster(settings, names, facts)
+    yield from cluster_findings
     insights_topics = (names.host_signals, names.insights_changelog)
     missing = [name for name in insights_topics if name not in admin.topic_ids([name])]
     if missing:
@@ -81,7 +81,8 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
         )
         yield not_checked("sites", "There is no log, or it cannot be read.")
     elif not any(
-        finding.check == "log" and finding.state is CheckState.REFUSED for finding in found
+        finding.check == "log" and finding.state is CheckState.REFUSED
+        for finding in cluster_findings
     ):
         yield from _check_declaration(settings, recipe)
         yield from _check_sites(admin, settings)
@@ -89,7 +90,7 @@ def _check_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFin
         yield from _check_roles(admin, settings, facts)
     else:
         yield not_checked("roles", "A topic of the roles does not exist.")
-    checked = {finding.check for finding in found}
+    checked = {finding.check for finding in cluster_findings}
     yield from (
         not_checked(check, "The topics, offsets or records that it checks do not exist yet.")
         for check in _CLUSTER_CHECKS
@@ -135,4 +136,4 @@ def _check_sites(admin: Admin, settings: Settings) -> Iterator[CheckFinding]:
 
 
 def _not_asked(why: str) -> Iterator[CheckFinding]:
-    yield from (not_checked(check, why) for check in (*_CLUSTER_CHECKS, *_OWN_CHECKS))
+    yield from (not_checked(check, why) for check in (*_CLUSTER_CHECKS, *_OTHER_CHECKS))

@@ -44,8 +44,8 @@ def check_machine(
 
 
 def _search_folder(folder: Path) -> Iterator[CheckFinding]:
-    if lack := missing_packages("search"):
-        yield not_checked("search folder", lack)
+    if problem := missing_packages("search"):
+        yield not_checked("search folder", problem)
         return
     yield from _folder("search folder", folder, "STREAM_DEDUP_STATE_DIR")
     if _nearest(folder) == folder:

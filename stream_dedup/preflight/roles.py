@@ -33,8 +33,8 @@ class RoleFacts:
     `workers`: members of the group. `waiting`: uncommitted records of `documents`.
     `request_ages_ms`: age in milliseconds by log offset, for the batches with uncommitted documents
     among the log's last records. All other batches were answered, but `verdicts` may have deleted the
-    answers. `answered`: the log offsets of the last answers, complete from `answered_from`. `reads`:
-    the topics that members of the group read.
+    answers. `answered`: the log offsets of the last answers, complete from `answered_from`.
+    `topics_read`: the topics that members of the group read.
     """
 
     workers: int
@@ -42,7 +42,7 @@ class RoleFacts:
     request_ages_ms: Mapping[int, int] = field(default_factory=dict)
     answered: frozenset[int] = frozenset()
     answered_from: int = 0
-    reads: frozenset[str] = frozenset()
+    topics_read: frozenset[str] = frozenset()
 
     @property
     def unanswered(self) -> tuple[int, int] | None:
@@ -87,7 +87,7 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             f"{names.verdicts} was deleted with the answer, workers request it again within "
             "seconds."
         )
-    problems.findings += check_group(settings, names.documents, facts.reads)
+    problems.findings += check_group(settings, names.documents, facts.topics_read)
     yield from problems.or_ok(
         f"The group has {counted(facts.workers, 'worker')}; the index has answered all records of "
         "the log."
@@ -102,9 +102,9 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         OtherFormatError: this version does not know the format of a record.
     """
     names, now_ms = settings.topic_names, int(time.time() * 1000)
-    members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
+    members, topics_read = admin.group_members(settings.group), admin.group_topics(settings.group)
     if not waiting:
-        return RoleFacts(members, waiting, reads=reads)
+        return RoleFacts(members, waiting, topics_read=topics_read)
     all_committed = admin.committed_or_last_known(settings.group)
     committed = {
         part: (offset, epochs.from_metadata(metadata) or 0)
@@ -118,7 +118,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         for message in read_partition(
             settings, *keys[0], max(0, bounds[keys[0]].end - _TAIL_RECORDS)
         )
-        if _is_open(message.value, names.documents, committed)
+        if _has_uncommitted(message.value, names.documents, committed)
     }
     low, end = bounds[keys[1]]
     start = max(low, end - _TAIL_RECORDS)
@@ -133,10 +133,12 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     )
     # Each replica answers in the log's order, so only answers below the lowest offset can be missing.
     answered_from = min(answered, default=0) if start > 0 else 0
-    return RoleFacts(members, waiting, request_ages_ms, answered, answered_from, reads)
+    return RoleFacts(members, waiting, request_ages_ms, answered, answered_from, topics_read)
 
 
-def _is_open(raw: bytes | None, documents: str, committed: Mapping[int, tuple[int, int]]) -> bool:
+def _has_uncommitted(
+    raw: bytes | None, documents: str, committed: Mapping[int, tuple[int, int]]
+) -> bool:
     """Return whether a log record is a batch with an uncommitted document; `committed` is (offset,
     epoch) by partition.
     """

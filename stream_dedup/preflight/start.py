@@ -19,7 +19,7 @@ from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka import Admin, Bounds, count_records, read_whole_log, unread_spans
 from stream_dedup.log.begun_partitions import BegunTopic
 from stream_dedup.preflight.clients import check_clients
-from stream_dedup.preflight.cluster import Facts, check_cluster, topics_exist
+from stream_dedup.preflight.cluster import Facts, check_cluster, check_topics_exist
 from stream_dedup.preflight.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.preflight.machine import check_machine
 from stream_dedup.settings.settings import Settings
@@ -127,7 +127,7 @@ def check_topics(
     )
     if missing := [
         finding.sentence
-        for finding in topics_exist(settings, names, facts)
+        for finding in check_topics_exist(settings, names, facts)
         if finding.state is CheckState.REFUSED
     ]:
         raise GoneError("\n".join(missing))

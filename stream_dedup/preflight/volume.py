@@ -35,15 +35,15 @@ def other_log_message(folder: Path, topic: str) -> str:
 def check_volume(
     settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]
 ) -> Iterator[CheckFinding]:
-    """Check that the volume can be read, belongs to the log (named as in `Index.bind`), and fits into
-    memory.
+    """Check that the volume can be read, belongs to the log (named as in `LogIndex.bind`), and fits
+    into memory.
 
     `log` is None if the cluster does not answer. `ask_log_end` is called after the volume was read,
     because a running index follows the growing log meanwhile.
     """
     folder = settings.index_dir
     try:
-        has_files = os.path.isdir(folder) and bool(os.listdir(folder))  # noqa: PTH112, PTH208 - is_dir() raises where a parent is shut
+        has_files = os.path.isdir(folder) and bool(os.listdir(folder))  # noqa: PTH112, PTH208 - is_dir() raises if a parent is unreadable
     except OSError as error:
         yield not_checked("volume", f"The folder {folder} cannot be read: {error.strerror}.")
         return
@@ -91,10 +91,10 @@ def _check_memory(representatives: int) -> CheckFinding:
     """Check that the representatives fit into the memory of this machine or control group."""
     needed = _BASE_BYTES + _ENTRY_BYTES * representatives
     limit = limit_of_group() or machine_bytes()
-    takes = f"{representatives:,} representatives need about {needed / 1e9:.1f} GB of memory"
+    requirement = f"{representatives:,} representatives need about {needed / 1e9:.1f} GB of memory"
     if needed <= _SHARE_MAX * limit:
-        return ok("memory", f"{takes}.")
+        return ok("memory", f"{requirement}.")
     return warning(
         "memory",
-        f"{takes}, but the limit is {limit / 1e9:.1f} GB. Raise it, or the index may be killed.",
+        f"{requirement}, but the limit is {limit / 1e9:.1f} GB. Raise it, or the index may be killed.",
     )
