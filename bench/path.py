@@ -520,5 +520,5 @@ def _own_broker(folder: Path, say: Say) -> Iterator[BenchCluster]:
         for jar in pinned_jars()
         if jar.coordinate.startswith("org.apache.kafka:kafka_")
     ]
-    with LocalBroker(folder / "kafka", is_for_long=True, log=say) as broker:
+    with LocalBroker(folder / "kafka", is_long_running=True, log=say) as broker:
         yield BenchCluster(broker.bootstrap, broker.pid, versions[0], broker.data)

@@ -144,9 +144,9 @@ def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
     missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
     cached = [jar for jar in jars if jar not in missing]
     with ThreadPoolExecutor() as threads:
-        verdicts = list(threads.map(lambda jar: jar.matches(folder / jar.file_name), cached))
-    for jar, is_whole in zip(cached, verdicts, strict=True):
-        if not is_whole:
+        pinned = list(threads.map(lambda jar: jar.matches(folder / jar.file_name), cached))
+    for jar, is_pinned in zip(cached, pinned, strict=True):
+        if not is_pinned:
             raise LocalBrokerError(
                 f"{jar.file_name} in the cache does not have the SHA-256 that jars.lock pins: it "
                 f"was damaged or changed. Delete the cache folder {folder}, and run the command "

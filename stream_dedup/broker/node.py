@@ -4,13 +4,14 @@ Invariants: a started broker does not only listen: it has answered that its node
 ports stay reserved from construction to `stop`, also while it is killed; its process never outlives
 this one on Linux; it writes only to its folder, and a temporary folder is deleted with it.
 
-Restart of a killed node. Its controller treats the former process as alive until its session ends,
-and only then removes the leaders of its partitions and restores them. Before that, the new process
+Restart of a killed node. Its controller treats the former process as alive until that one's session
+ends, and only then removes and restores the partitions' leaders. Before that, the new process
 already loads transactions that were about to end, and writes their markers; Kafka 4.1 to 4.4 skips the
 markers of a partition without a leader, as if its topic had been deleted, and records the
-transaction as ended (KAFKA-20734). The transaction then stays open in the partition for ever: its
-readers stop there, and a group waits for its offsets. To avoid this the controller first runs alone,
-with a very short session, until it has fenced the node; a broker started after that finds leaders.
+transaction as ended (KAFKA-20734). The transaction then stays open in the partition for ever:
+consumers stop there, and a group waits for its offsets. To avoid this the controller first runs
+alone, with a very short session, until it has fenced the node; a broker started after that finds
+leaders.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _FENCED = re.compile(
 )
 
 _FENCE_SECONDS = 10.0
-# Compiles each method once with few optimisations, for a fast start and a small load.
+# Makes Java compile each method once with few optimisations, for a fast start and a small load.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
 JAVA_FLAGS = (
@@ -86,7 +87,7 @@ class LocalBroker:
         heap_mb: int = 384,
         settings: Mapping[str, str] | None = None,
         cluster_id: str | None = None,
-        is_for_long: bool = False,
+        is_long_running: bool = False,
         log: Callable[[str], None] = jars.ignore,
     ) -> None:
         """Reserve the ports; `start` runs the broker.
@@ -98,8 +99,8 @@ class LocalBroker:
             heap_mb: the maximum of the Java heap in MB; the process needs about 150 MB more.
             settings: server properties that extend or replace those of `node_settings`.
             cluster_id: the id of a new cluster, the same for all its nodes; None creates one.
-            is_for_long: use all compiler optimisations, as Kafka's scripts do; this takes CPU in the
-                first minutes, and saves a busy broker about 15 % afterwards.
+            is_long_running: use all compiler optimisations, as Kafka's scripts do; this takes CPU in
+                the first minutes, and saves a busy broker about 15 % afterwards.
             log: called with a sentence about each slow step.
 
         Raises:
@@ -121,7 +122,7 @@ class LocalBroker:
         self._heap_mb = heap_mb
         self._extra_settings = dict(settings or {})
         self._cluster_id = cluster_id or new_cluster_id()
-        self._is_for_long = is_for_long
+        self._is_long_running = is_long_running
         self._log = log
         self._child: BoundChild | None = None
         self._owner_pid = os.getpid()
@@ -175,7 +176,7 @@ class LocalBroker:
             str(java),
             f"-Xmx{self._heap_mb}m",
             *JAVA_FLAGS,
-            *(() if self._is_for_long else (QUICK_START,)),
+            *(() if self._is_long_running else (QUICK_START,)),
             # compression codecs are unpacked there, and remain after a crash
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",
             "-Dlog4j2.configurationFile=log4j2.xml",
@@ -308,31 +309,32 @@ class LocalBroker:
     def _fence(self, command: Sequence[str]) -> None:
         """Run the controller alone until it has fenced the killed node; see the top of this module."""
         log_bytes = self._server_log.stat().st_size if self._server_log.exists() else 0
-        logging = "-Dlog4j2.configurationFile=controller.log4j2.xml"  # the last one counts
+        # The last flag wins over the one in `command`.
+        logging = "-Dlog4j2.configurationFile=controller.log4j2.xml"
         child = BoundChild(
             [*command, logging, "kafka.Kafka", "controller.properties"],
             self.folder,
             self._server_log,
         )
-        until = time.monotonic() + _FENCE_SECONDS
+        deadline = time.monotonic() + _FENCE_SECONDS
         try:
-            while time.monotonic() < until and not child.ended.wait(POLL_SECONDS):
+            while time.monotonic() < deadline and not child.ended.wait(POLL_SECONDS):
                 with self._server_log.open("rb") as log:
                     log.seek(log_bytes)
                     if _FENCED.search(log.read()):
                         break
-            # If it has not fenced the node in time, the node starts without that protection.
+            # If the controller has not fenced the node in time, it starts without that protection.
             child.send(signal.SIGTERM)
-            child.ended.wait(max(0.0, until - time.monotonic()))
+            child.ended.wait(max(0.0, deadline - time.monotonic()))
         finally:
             child.end()
 
     def _wait_until_it_answers(self, child: BoundChild, timeout_seconds: float) -> None:
-        until = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + timeout_seconds
         while not is_answering(self._port.number):
             if child.ended.wait(POLL_SECONDS):
                 raise self._failure(f"ended while starting (exit status {child.status})")
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 child.end()
                 raise self._failure(f"did not answer within {timeout_seconds:g} s and was killed")
 
