@@ -20,7 +20,14 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from stream_dedup.demo.score import DUPLICATE_FROM, GREY_FROM, Pair, Text, TrueVerdict, is_judged
+from stream_dedup.demo.score import (
+    DUPLICATE_FROM,
+    GREY_FROM,
+    Pair,
+    ScoredPage,
+    TrueVerdict,
+    is_judged,
+)
 
 DUPLICATE_OF_OTHER_TITLE_FROM = 0.97
 LISTED_FROM = 0.3
@@ -78,7 +85,7 @@ def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
     return shared / (len(left) + len(right) - shared) if shared else 0.0
 
 
-def find_pairs(pages: Sequence[Text], named: Sequence[tuple[str, str]] = ()) -> list[Pair]:
+def find_pairs(pages: Sequence[ScoredPage], named: Sequence[tuple[str, str]] = ()) -> list[Pair]:
     """Return all pairs with a Jaccard of at least `LISTED_FROM` or equal bare texts, by later page,
     then earlier page.
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 RECALL_MIN = 0.95
-_NUMBER = "demo-page"
+_NUMBER_HEADER = "demo-page"
 _ROLES_LOG = "roles.log"
 _PAGES_PER_SECOND = 150
 _WAIT_SECONDS = 600.0  # the first run compiles kernels; a process that ends is reported earlier
@@ -140,8 +140,8 @@ def run_demo(broker: str | None, *, serve: bool = False) -> int:
         ConfigurationError: `serve` is set, but the extra `search` is not installed.
         StreamDedupError: the broker or a role did not start, or the crawl was not processed in time.
     """
-    if serve and (lack := missing_packages("search")):
-        raise ConfigurationError(lack)
+    if serve and (problem := missing_packages("search")):
+        raise ConfigurationError(problem)
     out = console()
     logs.configure("error", "console")  # clients log warnings while a broker starts
     pages, pairs = read_crawl()
@@ -323,7 +323,7 @@ def _run_roles(
 def _send_page(producer: LoadProducer, topic: str, page: CrawledPage, number: int) -> None:
     """Send a page with its number in the crawl, and the current time as timestamp."""
     now_ms = int(time.time() * 1000)
-    headers: list[tuple[str, bytes | None]] = [(_NUMBER, b"%d" % number)]
+    headers: list[tuple[str, bytes | None]] = [(_NUMBER_HEADER, b"%d" % number)]
     producer.send(topic, page.key, page.value, timestamp_ms=now_ms, headers=headers)
 
 
@@ -366,7 +366,7 @@ def _run_crawl(
                     outputs.latencies_ms.append(time.time() * 1000 - message.timestamp_ms)
                 tally = f"{len(outputs.unique)} unique, {len(outputs.duplicates)} duplicates, {len(outputs.dead)} dead letters"
                 progress.update(task, completed=outputs.total, tally=tally)
-            # The first page is sent alone, because the roles are still starting; its wait does not
+            # The first page is sent alone, because the roles are still starting; its delay does not
             # count as latency.
             due = int((now - began) * _PAGES_PER_SECOND) + 1 if began else 1
             while sent < min(due, len(pages)):
@@ -450,7 +450,7 @@ class _Outcome:
             yield f"{len(self.score.misnamed)} duplicates name a page that was not kept; please report this bug."
         total = self.score.total
         if total.false_drops:
-            yield f"{total.false_drops} pages were judged duplicates, but are none."
+            yield f"{total.false_drops} pages were judged duplicates, but are not copies."
         if total.recall < RECALL_MIN:
             yield f"Recall is {total.recall:.3f}, but must be at least {RECALL_MIN}."
 
@@ -491,8 +491,8 @@ class _Outcome:
             f"{total.grey} grey"
         )
         out.print(
-            "grey: similarity .5 to .8 to an earlier page (.97 on one site with different titles); counted "
-            "neither as a copy nor as a different page"
+            "grey: similarity 0.5 to 0.8 to an earlier page (to 0.97 on one site with different "
+            "titles); counted neither as a copy nor as a different page"
         )
         out.print()
         explain.show_languages(out, self.score.by_language)
@@ -515,7 +515,7 @@ class _Outcome:
 
 
 def _number(message: Message) -> int:
-    return int(text_of(message.headers, _NUMBER))
+    return int(text_of(message.headers, _NUMBER_HEADER))
 
 
 def _log_position(message: Message) -> tuple[int, int]:

@@ -16,7 +16,7 @@ GREY_FROM: Final = 0.5
 TrueVerdict = Literal["exact", "duplicate", "grey", "different"]
 
 
-class Text(Protocol):
+class ScoredPage(Protocol):
     """A page to score: a page of a crawl, or anything else with a text, a language and a kind."""
 
     @property
@@ -100,7 +100,7 @@ class Score:
     misnamed: list[int] = field(default_factory=list)
 
 
-def is_judged(page: Text) -> bool:
+def is_judged(page: ScoredPage) -> bool:
     """Return whether a page can be a duplicate: it has a letter or a digit, and its record is not
     broken.
     """
@@ -108,19 +108,21 @@ def is_judged(page: Text) -> bool:
 
 
 def score_verdicts(
-    pages: Sequence[Text], verdicts: Mapping[int, TrueJudgement], pairs: Iterable[Pair]
+    pages: Sequence[ScoredPage], verdicts: Mapping[int, TrueJudgement], pairs: Iterable[Pair]
 ) -> Score:
     """Score verdicts in their order, each against the pages that were kept before.
 
-    A page is a *positive* if its similarity to a page that was kept before is at least 0.8, *grey* if
-    the highest such similarity is 0.5 to 0.8, otherwise a *negative*. Recall is the share of positives
-    that were judged duplicates. A duplicate is a *false drop* if it is a negative, because its content
-    is lost; also if its similarity to the page that it names is below 0.5, because the reference is wrong.
+    A page is *positive* if its similarity to a page that was kept before is at least 0.8, *grey* if
+    the highest such similarity is 0.5 to 0.8, otherwise *negative*. Recall is the share of positive
+    pages that were judged duplicates. A negative page that was judged a duplicate is a *false drop*,
+    because its content is lost. So is a duplicate whose similarity to the page that it names is below
+    0.5, because the reference is wrong.
 
     Args:
-        pages: the crawl. verdicts: by index in `pages`, in the order of judging, which can differ
-        from that of the crawl; pages that are not `is_judged` are skipped. pairs: the similar pairs
-        of the crawl.
+        pages: the crawl.
+        verdicts: by index in `pages`, in the order of judging, which can differ from that of the
+            crawl. Pages that are not `is_judged` are skipped.
+        pairs: the similar pairs of the crawl.
     """
     pairs_by_page: defaultdict[int, dict[int, Pair]] = defaultdict(dict)
     for pair in pairs:
@@ -140,7 +142,7 @@ def score_verdicts(
 
 def _count_verdict(
     score: Score,
-    page: Text,
+    page: ScoredPage,
     verdict: TrueJudgement,
     pairs_of_page: Mapping[int, Pair],
     kept_pages: Collection[int],
@@ -154,8 +156,8 @@ def _count_verdict(
     is_positive = best is not None and best.is_copy
     is_near = best is not None and best.verdict == "duplicate"
     is_grey = not is_positive and similarity >= GREY_FROM
-    named = pairs_of_page.get(-1 if verdict.representative is None else verdict.representative)
-    named_similarity = named.similarity if named else 0.0
+    named_pair = pairs_of_page.get(-1 if verdict.representative is None else verdict.representative)
+    named_similarity = named_pair.similarity if named_pair else 0.0
     is_false_drop = verdict.is_duplicate and min(similarity, named_similarity) < GREY_FROM
     for tally in (score.total, score.by_language.setdefault(page.language, TruthTally())):
         tally.pages += 1
