@@ -5,7 +5,8 @@ of a value that it cannot decode. Invalid lines are counted, and the first few a
 count documents that Kafka acknowledged, not those given to the client.
 
 A run that ends early prints the number of documents, in the order of the files, that Kafka has
-acknowledged; `--skip` skips as many. Documents that are sent again after a kill are `unchanged`.
+acknowledged; `--skip` skips that number. Documents that are sent again after a kill get the reason
+`unchanged`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Loading:
     is_strict: bool = False
     documents: int = 0
     acknowledged: int = 0
-    size: int = 0
+    sent_bytes: int = 0
     broken: int = 0
     without_key: int = 0
     skipped_records: Counter[str] = field(default_factory=Counter)
@@ -69,9 +70,9 @@ class Loading:
         is_interrupted = False
         self.acknowledged = self.skip
         began = self._checkpoint = time.monotonic()
-        size = sum(file.size_bytes for file in files)
+        total_bytes = sum(file.size_bytes for file in files)
         try:
-            with progress(f"loading into {self.topic}", size) as advance:
+            with progress(f"loading into {self.topic}", total_bytes) as advance:
                 self._send(read_documents(files, advance, self.skipped_records))
             self._flush()
         except KeyboardInterrupt:
@@ -111,7 +112,7 @@ class Loading:
             key, value = record_of(self.settings, document, self.key_field)
             self.producer.send(self.topic, key, value, labelled_size=(document.name, len(value)))
             self.documents += 1
-            self.size += len(value)
+            self.sent_bytes += len(value)
             self.without_key += key is None
             if self.producer.has_given_up:
                 return
@@ -148,7 +149,7 @@ class Loading:
             "broken_lines": self.broken,
             "unreadable": self.lost.count,
             "without_key": self.without_key,
-            "bytes": self.size,
+            "bytes": self.sent_bytes,
         }
         rest = {
             "topic": self.topic,

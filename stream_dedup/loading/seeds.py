@@ -1,5 +1,5 @@
-"""Append seed records to the log: documents that were delivered elsewhere as representatives, for
-`seed`.
+"""Append seed records to the log, for `seed`: documents that were delivered elsewhere become
+representatives.
 
 The steps: read the log for its declaration and the progress of earlier runs; read the documents
 after those; fingerprint and append them in records of a worker's size. Documents that cannot be read
@@ -63,7 +63,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None) -> S
     """
     is_file = target == STANDARD_INPUT or Path(target).exists()
     names = check_log_topics(
-        settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))]
+        settings, [settings.topic_names.begun, *([] if is_file else _check_topic(settings, target))]
     )
     recipe = recipe_of(settings)
     declaration.read_or_declare(settings, names, recipe, begins=True)
@@ -85,9 +85,9 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None) -> S
     totals = SeedTotals()
     with progress(f"seeding from {target}", None) as advance:
         sources = (
-            _of_files(settings, target, form, key_field, totals)
+            _read_files(settings, target, form, key_field, totals)
             if is_file
-            else _of_topic(settings, target)
+            else _read_topic(settings, target)
         )
         try:
             for source, messages in sources:
@@ -111,7 +111,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None) -> S
     return totals
 
 
-def _topic(settings: Settings, target: str) -> list[str]:
+def _check_topic(settings: Settings, target: str) -> list[str]:
     names = settings.topic_names
     if target == names.documents:
         raise ConfigurationError(
@@ -126,7 +126,7 @@ def _topic(settings: Settings, target: str) -> list[str]:
     return [target]
 
 
-def _of_files(
+def _read_files(
     settings: Settings, target: str, form: str, key_field: str | None, totals: SeedTotals
 ) -> Iterator[tuple[Source, Iterator[Message]]]:
     unread_names: list[str] = []
@@ -156,7 +156,7 @@ def _of_files(
             yield source, messages()
 
 
-def _of_topic(settings: Settings, target: str) -> Iterator[tuple[Source, Iterator[Message]]]:
+def _read_topic(settings: Settings, target: str) -> Iterator[tuple[Source, Iterator[Message]]]:
     topic_id, partitions = Admin(settings).topic_ids([target])[target]
     for partition in range(partitions):
         yield Source(target, topic_id, partition, 0, 0), read_partition(settings, target, partition)

@@ -221,7 +221,7 @@ def test_a_seed_of_whole_lines_is_reported(
     path.write_text('{"url": "http://1/", "text": "a"}\n')
     settings = load_settings({"value_format": value_format}, environ={})
 
-    ((_, messages),) = seeds._of_files(settings, str(path), "auto", "url", seeds.SeedTotals())
+    ((_, messages),) = seeds._read_files(settings, str(path), "auto", "url", seeds.SeedTotals())
 
     assert [message.key for message in messages] == [b"http://1/"]
     assert ("Each whole line is a text" in capsys.readouterr().err) is is_reported

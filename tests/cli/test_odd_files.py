@@ -230,7 +230,7 @@ def test_a_column_that_a_file_has_twice_is_refused(run: Run, tmp_path: Path, col
         run_load(tmp_path, Broker())
     with pytest.raises(InputError, match=sentence):
         list(
-            seeds._of_files(
+            seeds._read_files(
                 load_settings({}, environ={}), str(path), "auto", None, seeds.SeedTotals()
             )
         )
@@ -556,7 +556,7 @@ def test_seeds_keep_their_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"] + NEIGHBOURS[1])
     totals = seeds.SeedTotals()
 
-    ((_, messages),) = seeds._of_files(
+    ((_, messages),) = seeds._read_files(
         load_settings({}, environ={}), str(tmp_path / "a.warc"), "auto", None, totals
     )
 
