@@ -54,13 +54,13 @@ _logger = structlog.get_logger("stream_dedup.insights")
 WRITE_SECONDS = 10.0  # between writes of the signals of hosts with new documents
 HOSTS_MAX = 20_000  # at up to 10 kB each
 _TURN_SECONDS = 0.1
-_LOOK_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 _STUCK_SECONDS = 45.0
 _FLUSH_SECONDS = 180.0
 _STOP_SECONDS = 15.0
 _NEVER_SECONDS = 100 * 365 * 86_400.0
 _UNWRITTEN_MAX = 20_000
-# The headers with id and position of the page that an event is about.
+# The headers with id and position of the page that an event names, by the kind of event.
 _OTHER_PAGE = {
     "one-page": (headers.OF_ID, headers.OF_POSITION),
     "template": (headers.SIBLING_ID, headers.SIBLING_POSITION),
@@ -113,12 +113,12 @@ class _ConsumerThread(aiokafka.AIOKafkaConsumerThread):
         if not partitions:
             await asyncio.sleep(_TURN_SECONDS)
             return {}
-        found: Any = await super()._fetch_records(consumer, partitions, timeout, max_records)
-        for part in [*found]:
+        records: Any = await super()._fetch_records(consumer, partitions, timeout, max_records)
+        for part in [*records]:
             if part not in active_partitions or not self._is_read_now(part):
                 with contextlib.suppress(IllegalStateError):  # it is no longer assigned
-                    consumer.seek(part, found.pop(part)[0].offset)
-        return found
+                    consumer.seek(part, records.pop(part)[0].offset)
+        return records
 
     def _is_read_now(self, partition: TP) -> bool:
         return not self.app.rebalancing or self.consumer._is_changelog_tp(partition)
@@ -206,7 +206,7 @@ class _Insights:
 
     async def run(self, stop: threading.Event) -> None:
         self._role.health.set_startup(0.5, "joining the group and reading the table")
-        watching, writing, next_write = asyncio.create_task(self._watch_topics()), None, 0.0
+        watch_task, write_task, next_write = asyncio.create_task(self._watch_topics()), None, 0.0
         try:
             await self._app.start()
             _logger.info("insights started", signals=self._names.host_signals)
@@ -217,21 +217,21 @@ class _Insights:
                         f"Faust ended unexpectedly ({self._app.crash_reason!r}). Restart this "
                         "role; it continues from its table."
                     )
-                for task in (watching, writing):
+                for task in (watch_task, write_task):
                     if task is not None and task.done():
                         task.result()
                 is_due = time.monotonic() >= next_write or len(self._unwritten) >= _UNWRITTEN_MAX
-                if self._owns and is_due and (writing is None or writing.done()):
+                if self._owns and is_due and (write_task is None or write_task.done()):
                     next_write = time.monotonic() + WRITE_SECONDS
-                    writing = asyncio.create_task(self._write())
+                    write_task = asyncio.create_task(self._write())
                 await asyncio.sleep(_TURN_SECONDS)
-            if writing is not None:
-                await writing
+            if write_task is not None:
+                await write_task
             if self._owns:
                 await self._write()
             _logger.info("insights stopped", hosts=self._ledger.hosts)
         finally:
-            watching.cancel()
+            watch_task.cancel()
             with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._app.stop(), _STOP_SECONDS)
             self._folder.cleanup()
@@ -330,7 +330,7 @@ class _Insights:
         outputs = (self._names.unique, self._names.duplicates)
         keys = [(name, part) for name in outputs for part in range(self._ids[name].partitions)]
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
             try:
                 bounds = await asyncio.to_thread(admin.bounds, keys)
                 topic_ids = await asyncio.to_thread(admin.topic_ids, list(self._ids))
@@ -346,7 +346,7 @@ class _Insights:
                 if is_recreated(topic_ids, name, known.topic_id)
             ]:
                 raise StreamDedupError(
-                    f"{' and '.join(recreated)} were deleted and created again; this role exits so that a restart begins with them."
+                    f"{' and '.join(recreated)} were deleted and created again; this role exits, and its restart reads the new ones."
                 )
             recovery = self._app.tables.recovery
             is_reading = self._owns or recovery.in_recovery

@@ -154,11 +154,14 @@ class HostRow:
         documents = total["documents"]
         duplicates = sum(total[name] for name in WASTED)
         events = list(self._events(documents, duplicates - total["small"]))
-        begun = [event for event in events if _name(event) not in self.reported]
-        since = {_name(event): self.reported.get(_name(event), self.latest_ms) for event in events}
+        begun = [event for event in events if _event_key(event) not in self.reported]
+        since = {
+            _event_key(event): self.reported.get(_event_key(event), self.latest_ms)
+            for event in events
+        }
         self.reported = since
         for event in events:
-            event["since"] = rfc3339(since[_name(event)])
+            event["since"] = rfc3339(since[_event_key(event)])
         value = {
             "host": host,
             "documents": documents,
@@ -235,7 +238,7 @@ def _page(kind: str, id_: str, half: int, now: str, before: str) -> RepeatedPage
     return RepeatedPage(kind, id_, half, int(now, 16), int(before, 16))
 
 
-def _name(event: dict[str, Any]) -> str:
+def _event_key(event: dict[str, Any]) -> str:
     return f"{event['event']} {event['position']}" if "position" in event else event["event"]
 
 
