@@ -29,10 +29,7 @@ def audit_command(
     scan_max: Annotated[
         int,
         typer.Option(
-            "--scan-max",
-            min=0,
-            metavar="DOCUMENTS",
-            help="Largest log judged again without --verify.",
+            "--scan-max", min=0, metavar="DOCUMENTS", help="Largest log judged without --verify."
         ),
     ] = SCAN_MAX,
     verify: Annotated[

@@ -156,7 +156,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     def near(self, doc: Doc, of: Callable[..., Iterator[int]] = near, **fields: int) -> list[Doc]:
         peers = [
             entry.doc
-            for entry in self.held
+            for entry in self.entries
             if entry.doc.scope == doc.scope and entry.doc.features >= FLOOR
         ]
         plan = self.fields | fields
@@ -186,7 +186,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         """Return whether the id of a duplicate had another text last; now it has this one."""
         same = [
             entry
-            for entry in self.held
+            for entry in self.entries
             if doc.id and (entry.doc.id, entry.doc.scope) == (doc.id, doc.scope)
         ]
         if not same or same[-1].last == doc.digest:
