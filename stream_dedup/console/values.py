@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from stream_dedup.domain.document import OUTCOMES, SAME_ID
+from stream_dedup.domain.document import OUTCOMES
 from stream_dedup.domain.plan import Plan
 
 _HEADERS_WITH_KEPT_ID = frozenset({"dedup.of.id", "dedup.sibling.id"})
@@ -164,10 +164,10 @@ class DocumentGroup:
 
     `copies`: the number of documents with another id that were judged copies of it;
     `fetched_again`: how often the kept document itself was read again; `released`: the number of
-    former copies that an operator released. `members`: some pages of the first two kinds, the newest
-    first, of `member_count`; `released_members`: the newest of the third. `oldest_ms`, `newest_ms`:
-    the first and last record time of all three kinds, 0 without any. `counted`: their number by the
-    log; None if the log does not count them. `best`: the last copy that was better than the kept
+    former copies that an operator released. `counted`: the number of all three by the log; None if
+    the log does not count them. `members`: some pages with copies, the newest first, of
+    `member_count`; `released_members`: the newest released ones. `oldest_ms`, `newest_ms`: the first
+    and last record time of copies, 0 without any. `best`: the last copy that was better than the kept
     document and all earlier copies; None without one. `host`: the host of the kept document.
     `earliest`: the member with the lowest time; None if it was not looked up.
     """
@@ -192,11 +192,6 @@ class DocumentGroup:
     def hosts(self) -> int:
         """The number of hosts of the kept document and the members."""
         return len({self.host, *(member.host for member in self.members)} - {""})
-
-    @property
-    def pages(self) -> int:
-        """The number of members that are copies."""
-        return sum(member.reason not in SAME_ID for member in self.members)
 
     @property
     def best_id(self) -> str:

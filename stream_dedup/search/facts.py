@@ -85,9 +85,9 @@ class GroupFacts(NamedTuple):
     copies.
 
     `fetched_again`: how often the kept document itself was read again; `released`: the number of
-    former copies that an operator released. `oldest_ms`, `newest_ms`: the first and last record time
-    of all three. `counted`: their number by the log, 0 if the log does not count. `id`: the id of the
-    kept document, empty after it was forgotten (`is_forgotten`); `named_at`: the offset of the last
+    former copies that an operator released. `counted`: the number of all three by the log, 0 if the
+    log does not count. `oldest_ms`, `newest_ms`: the first and last record time of copies. `id`: the
+    id of the kept document, empty after it was forgotten (`is_forgotten`); `named_at`: the offset of the last
     log record in which a copy named it.
     """
 

@@ -58,7 +58,7 @@ def summarise_group(answer: dict[str, Any]) -> str:
         )
     newest = utc_text(answer["newest_ms"])
     if answer["oldest_ms"]:
-        times = f"Record time: {newest}." if total == 1 else ""
+        times = f"Record time: {newest}." if copies == 1 else ""
         parts.append(times or f"Record times: {utc_text(answer['oldest_ms'])} to {newest}.")
     if best is not None:
         rule = printable(str(best["better"]), 40)

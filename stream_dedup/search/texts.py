@@ -43,7 +43,7 @@ from stream_dedup.search.facts import (
 from stream_dedup.search.forgotten import ForgottenId, shown_key_of
 from stream_dedup.search.query import SearchQuery, WordPair
 
-_VERSION: Final = 8
+_VERSION: Final = 9
 _LOCKED: Final = "LockBusy"
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
@@ -53,6 +53,7 @@ _GROUP: Final = "group"
 _PAGE: Final = "page"
 _NAMELESS: Final = "nameless"
 _UNIQUE: Final = "unique"
+_DUPLICATE: Final = "duplicate"
 _COPY: Final = "copy"
 _RELEASED: Final = "released"
 # A document must contain this number of the query's rarest pairs, plus one for each
@@ -180,7 +181,9 @@ class TextIndex:
         pair = " ".join(hosts)
         stored = facts._replace(kept_id="", counted=0)
         self._add_document(
-            kind=[_COPY] if facts.is_copy else [_UNIQUE, *[_RELEASED] * facts.is_released],
+            kind=[_DUPLICATE, *[_COPY] * (not facts.is_fetched_again)]
+            if facts.is_copy
+            else [_UNIQUE, *[_RELEASED] * facts.is_released],
             at=[
                 position
                 for position in (facts.output_position, facts.source_position, copy_position)
@@ -205,7 +208,7 @@ class TextIndex:
         """
         query = self._both(
             self._term("at", facts.source_position),
-            self._term("kind", _COPY if facts.is_released else _RELEASED),
+            self._term("kind", _DUPLICATE if facts.is_released else _RELEASED),
         )
         committed = [TextFacts(*fields) for fields in self._facts_in_order(query, "time", 1)]
         pending = self._pending_halves.pop((not facts.is_released, facts.source_position), None)
@@ -236,11 +239,11 @@ class TextIndex:
             writer.add_document(tantivy.Document.from_dict(given, self._schema))
 
     def _count_copy(self, facts: TextFacts) -> None:
-        """Add a copy to the sums of its group."""
+        """Add a copy, or a fetch of the kept page, to the sums of its group."""
         before = self._pending_group(facts.group_position) or GroupFacts(
             facts.group_position, "", 0, 0, 0
         )
-        time_ms = facts.sortable_ms
+        time_ms = 0 if facts.is_fetched_again else facts.sortable_ms
         self._groups[facts.group_position] = GroupFacts(
             facts.group_position,
             facts.kept_id or before.id,
@@ -280,7 +283,7 @@ class TextIndex:
                     root_id=group.id[:_ID_CHARACTERS_MAX],
                     root_key=shown_key_of(group.id),
                     copies=group.copies,
-                    newest=group.newest_ms,
+                    newest=group.newest_ms if group.copies else self._now_ms(),
                     facts=json.dumps(group, separators=(",", ":")).encode(),
                 )
             writer.delete_documents_by_term("kind", _CHECKPOINT)

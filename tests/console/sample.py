@@ -198,6 +198,7 @@ def group(named: str = "documents-0@1", **overrides: object) -> DocumentGroup | 
         "counted": 3,
         "host": "news.example",
         "earliest": members[-1],
+        "member_count": 3,
     }
     return DocumentGroup(**(fields | overrides))  # type: ignore[arg-type]
 
