@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from typing import Final, NamedTuple
 
 import structlog
@@ -49,10 +49,10 @@ _HEADERS_MAX: Final = 40
 _HEADER_CHARACTERS_MAX: Final = 500
 
 
-def decision_of(
-    message: Message, identifier: bytes, host: str, seen_ms: int, *, is_live: bool = False
-) -> Decision:
-    """Return the decision in a record of an output; missing and invalid headers leave fields empty."""
+def decision_of(message: Message, identifier: bytes, host: str = "", read_ms: int = 0) -> Decision:
+    """Return the decision in a record of an output; missing and invalid headers leave fields empty.
+    `read_ms`: when the record was read, 0 if long after it was written.
+    """
     all_headers = message.headers or []
     text = partial(headers.text_of, all_headers)
     time_ms = message.timestamp_ms or 0
@@ -89,8 +89,7 @@ def decision_of(
             )
             for name, value in all_headers[-_HEADERS_MAX:]  # the filter appends its headers
         ),
-        seen_ms=seen_ms,
-        latency_ms=seen_ms - time_ms if is_live and 0 < time_ms <= seen_ms else None,
+        latency_ms=read_ms - time_ms if 0 < time_ms <= read_ms else None,
     )
 
 
@@ -128,12 +127,10 @@ class OutputRecords:
             and f"Kafka at {self._settings.kafka_bootstrap_servers} does not answer ({reason})."
         )
 
-    def decision_in(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
+    def decision_in(self, message: Message, read_ms: int) -> Decision:
         """Return the decision in a record of an output, with host and title."""
         document = self._decode(message)
-        decision = decision_of(
-            message, document.id, self._hosts.of(document.id), seen_ms, is_live=is_live
-        )
+        decision = decision_of(message, document.id, self._hosts.of(document.id), read_ms)
         return replace(decision, title=document.title[:_HEADER_CHARACTERS_MAX])
 
     def id_of(self, message: Message) -> str:
@@ -164,9 +161,7 @@ class OutputRecords:
         document = self._decode(message)
         decision = None
         if key[0] != self._names.documents:
-            decision = decision_of(
-                message, document.id, self._hosts.of(document.id), message.timestamp_ms or 0
-            )
+            decision = decision_of(message, document.id, self._hosts.of(document.id))
         return OpenedRecord(
             position,
             document.id.decode("utf-8", "replace"),
@@ -287,7 +282,9 @@ class OutputsFollower(threading.Thread):
         # Read the same share of each partition, so that unique and duplicates are counted alike.
         stored_from = {key: max(low, unread_from[key]) for key, (low, _) in ends.items()}
         unread = sum(high - stored_from[key] for key, (_, high) in ends.items())
-        share = min(1.0, (TURN_RECORDS if self._next_offsets else KEEP) / max(1, unread))
+        # Each share is rounded up, so all are at most KEEP records.
+        limit = TURN_RECORDS if self._next_offsets else max(1, KEEP - len(ends))
+        share = min(1.0, limit / max(1, unread))
         spans = {
             key: [(high - math.ceil((high - stored_from[key]) * share), high)]
             for key, (_, high) in ends.items()
@@ -299,25 +296,25 @@ class OutputsFollower(threading.Thread):
             if self._members.get(role, members) != members:
                 self._recent.add_mark(f"{role} joined or left; their number is {len(members)}.")
             self._members[role] = members
-        is_live = bool(self._next_offsets)
-        seen_ms = int(time.time() * 1000)
+        now_ms = int(time.time() * 1000)
+        read_ms = now_ms if self._next_offsets else 0
         messages = read_all(read_spans(self._settings, spans))
         skipped = {key for key, [(first, _)] in spans.items() if first > unread_from[key]}
         self._next_offsets = {key: high for key, (_, high) in ends.items()}
-        decisions = [
-            self._records.decision_in(
-                message, seen_ms if is_live else message.timestamp_ms or seen_ms, is_live=is_live
-            )
-            for message in messages
-        ]
-        oldest: dict[TopicPartitionKey, int] = dict.fromkeys(skipped, seen_ms)
-        for decision in decisions:
-            if (key := (decision.topic, decision.partition)) in oldest:
-                oldest[key] = min(oldest[key], decision.seen_ms)
-        whole_since_ms = max(oldest.values(), default=0)
-        if not is_live:  # keep only the time since which all partitions were read
-            decisions = [decision for decision in decisions if decision.seen_ms >= whole_since_ms]
-        self._recent.add(sorted(decisions, key=lambda decision: decision.time_ms), whole_since_ms)
+        first_ms: dict[TopicPartitionKey, int] = {}
+        newest_ms: dict[TopicPartitionKey, int] = {}
+        written: list[tuple[int, Decision]] = []
+        for message in messages:
+            decision = self._records.decision_in(message, read_ms)
+            key = (message.topic, message.partition)
+            first_ms.setdefault(key, decision.time_ms)
+            # It was written after the records before it, although its time can be older: a release.
+            newest_ms[key] = max(newest_ms.get(key, 0), decision.time_ms)
+            written.append((newest_ms[key], decision))
+        self._recent.add(
+            [decision for _, decision in sorted(written, key=itemgetter(0))],
+            max((first_ms.get(key, now_ms) for key in skipped), default=0),
+        )
 
 
 def read_bounds(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, Bounds]:

@@ -40,7 +40,7 @@ FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "un
 @dataclass(frozen=True, slots=True)
 class DecisionFilter:
     """A filter of decisions; an empty field accepts all. `header`: (name, part of the value).
-    `until_ms`: only decisions that this console read before this time.
+    `until_ms`: only decisions whose record time is before this time.
     """
 
     reason: str = ""
@@ -61,7 +61,7 @@ class DecisionFilter:
             high = 1.0 if self.similarity_to is None else self.similarity_to
             if decision.similarity is None or not low <= decision.similarity <= high:
                 return False
-        if self.until_ms is not None and decision.seen_ms >= self.until_ms:
+        if self.until_ms is not None and decision.time_ms >= self.until_ms:
             return False
         return (
             self.reason in ("", decision.reason, known_reason(decision.reason))
@@ -169,9 +169,7 @@ class Recent:
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._minutes: dict[int, Counter[str]] = {}
-        self._seconds: deque[tuple[int, int]] = deque(
-            maxlen=120
-        )  # (second since 1970, decisions read in it)
+        self._read_in_second: Counter[int] = Counter()
         self._now_ms = now_ms
         self._number = 0
         self._read_from_ms = 0
@@ -180,29 +178,31 @@ class Recent:
         self._marks: deque[PictureMark] = deque(maxlen=_MARKS)
 
     def add(self, decisions: Iterable[Decision], whole_since_ms: int = 0) -> None:
-        """Add decisions, the oldest first. `whole_since_ms`: some records before this time were not
-        read; 0 if all were read.
+        """Add decisions, the oldest first. `whole_since_ms`: some records with a time before this were
+        not read; 0 if all were read. A record time in the future counts as now.
         """
         now = self._now_ms()
+        whole_ms = min(whole_since_ms, now)
         with self._lock:
-            if whole_since_ms and not self._last_read_ms:
-                self._read_from_ms = min(whole_since_ms, now)
-            elif whole_since_ms:
-                unread = range(self._last_read_ms // 60_000, min(whole_since_ms, now) // 60_000 + 1)
-                self._partial.update(unread[-MINUTES:])
+            is_first = not self._last_read_ms
+            if whole_ms and is_first:
+                self._read_from_ms = whole_ms
+            elif whole_ms:
+                unread_ms = min(self._last_read_ms, whole_ms)
+                self._partial.update(range(unread_ms // 60_000, whole_ms // 60_000 + 1)[-MINUTES:])
+                self._partial.add(now // 60_000)  # the documents per second are not all
             self._last_read_ms = now
             for decision in decisions:
                 self._number += 1
-                # At the start `seen_ms` is the time of the record, which may be in the future.
-                seen = min(decision.seen_ms or now, now)
-                self._decisions.append(replace(decision, number=self._number, seen_ms=seen))
-                self._minutes.setdefault(seen // 60_000, Counter())[
+                self._decisions.append(replace(decision, number=self._number))
+                time_ms = min(decision.time_ms, now)
+                self._minutes.setdefault(time_ms // 60_000, Counter())[
                     known_reason(decision.reason)
                 ] += 1
-                if self._seconds and self._seconds[-1][0] == seen // 1000:
-                    self._seconds[-1] = (seen // 1000, self._seconds[-1][1] + 1)
-                else:
-                    self._seconds.append((seen // 1000, 1))
+                # When records that were stored at the start were written is not known.
+                self._read_in_second[(time_ms if is_first else now) // 1000] += 1
+            for second in [read for read in self._read_in_second if read <= now // 1000 - 60]:
+                del self._read_in_second[second]
             for minute in sorted(self._minutes)[:-MINUTES]:
                 del self._minutes[minute]
             self._partial = {minute for minute in self._partial if minute > now // 60_000 - MINUTES}
@@ -267,12 +267,12 @@ class Recent:
                 if first_minute <= minute < first_minute + SPANS[span]:
                     counts[(minute - first_minute) // column_minutes].update(counted)
             last_minute_count = sum(
-                count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000
+                count for second, count in self._read_in_second.items() if now // 1000 - 60 < second
             )
             decisions = [
                 decision
                 for decision in self._decisions
-                if decision.seen_ms >= first_minute * 60_000
+                if decision.time_ms >= first_minute * 60_000
             ]
             read_from_ms, partial = self._read_from_ms, set(self._partial)
             all_marks = sorted((*marks, *self._marks), key=lambda mark: mark.time_ms)
@@ -306,7 +306,6 @@ class Recent:
             latency_p50_ms=_percentile(latencies, 0.5),
             latency_p99_ms=_percentile(latencies, 0.99),
             histogram=tuple(bins),
-            newest_ms=decisions[-1].seen_ms if decisions else 0,
             is_whole=all(column.is_read for column in columns),
             is_minute_whole=read_from_ms <= now - 60_000
             and partial.isdisjoint((now // 60_000, now // 60_000 - 1)),

@@ -34,7 +34,7 @@ TABLES: Final = {
     "decisions": PageTable(
         "decisions",
         (
-            "seen_ms",
+            "time_ms",
             "output_position",
             "verdict",
             "reason",

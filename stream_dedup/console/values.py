@@ -34,9 +34,8 @@ class Decision:
     this one; None if the log does not count copies. `better`: the rule by which this copy is better
     than the kept document and all earlier copies; empty if it is not. `sibling_...`: the earliest
     similar page of its site, if the document was kept only because of its site or title. `log`: the
-    position in the log that decided (`8812/17`). `seen_ms`: when this console read the record;
-    `latency_ms`: the time from the record's time to `seen_ms`, None for records that were read
-    late.
+    position in the log that decided (`8812/17`). `latency_ms`: the time from the record's time until this
+    console read the record; None for records that were stored before it started.
     """
 
     output_position: str
@@ -63,7 +62,6 @@ class Decision:
     sibling_id: str = ""
     sibling_similarity: float | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    seen_ms: int = 0
     latency_ms: int | None = None
     number: int = 0
     title: str = ""
@@ -405,7 +403,7 @@ class SpanFigures:
     `per_second`: decisions per second in the last minute, None while no decisions can be read;
     `histogram`: number of duplicates by similarity, in 20 bins of .05. `is_whole`: all decisions of
     the span were read, not only the newest; `is_minute_whole`: all of the last minute were.
-    `newest_ms`: when the newest decision was read; `marks`: events in the span.
+    `marks`: events in the span.
     """
 
     columns: tuple[FigureColumn, ...]
@@ -416,7 +414,6 @@ class SpanFigures:
     latency_p50_ms: int | None
     latency_p99_ms: int | None
     histogram: tuple[int, ...]
-    newest_ms: int
     is_whole: bool = True
     is_minute_whole: bool = True
     marks: tuple[PictureMark, ...] = ()

@@ -431,7 +431,7 @@ class TextFiller:
     def _add(self, message: Message, text: OutputText) -> None:
         if text.unreadable_reason:
             self._report_missing_text(message, text.unreadable_reason)
-        decision = decision_of(message, shorten_id(text.id), "", 0)
+        decision = decision_of(message, shorten_id(text.id))
         place = parse_log_place(decision.log)
         log_offset = -1 if place is None else place.offset
         id_key = key_of(id_in_log(text.id, *self._local.log_ids))

@@ -92,14 +92,13 @@ def decision(place: int, reason: str | None = None, **overrides: object) -> Deci
         "host": host,
         "verdict": "duplicate" if is_duplicate else "unique",
         "reason": reason,
-        "time_ms": HOUR_MS - 40 - (500 - place) * 6_000,
+        "time_ms": HOUR_MS - (500 - place) * 6_000,
         "size": 3_000 + 37 * (place % 50),
         "fingerprint": f"{0x0123_4567_89AB_CDEF_0123_4567_89AB_CDEF ^ (place % 2 * 0x1_0001_0300):032x}",
         "recipe": "words.1:abc",
         "log": f"{place // 10}/{place % 10}",
         "headers": (("crawl", "2026-11"), ("dedup.reason", reason)),
         "title": TITLE,
-        "seen_ms": HOUR_MS - (500 - place) * 6_000,
         "latency_ms": 30 + place % 40,
     }
     if is_duplicate:

@@ -22,6 +22,7 @@ from stream_dedup.console.attention import Attention
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, count_uncommitted
 from stream_dedup.console.recent_decisions import KEEP, Recent
 from stream_dedup.console.source_calls import BoundedCalls
+from stream_dedup.console.values import Decision
 from stream_dedup.domain.document import DeadLetter, Message, Position, TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, StreamDedupError
 from stream_dedup.indexer.api import IndexApi
@@ -425,17 +426,19 @@ def test_a_role_that_restarts_leaves_a_mark(
     )
 
 
-def test_skipped_records_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All records since the oldest one that was read count as seen, in each partition."""
+def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start and in a flood, of each partition; from when on all were read is the time of the
+    first record that was. What a partition has after newer records is newest, also an old record."""
     ends = {("unique", 0): (0, 30), ("duplicates", 0): (0, 5000)}
-    reported_ms: list[int] = []
+    told: list[int] = []
+    added: list[list[Decision]] = []
 
     def read(
         _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]
     ) -> Iterator[Message]:
         for (topic, part), [(first, last)] in spans.items():
             yield from (
-                Message(topic, part, offset, b"k", b"{}", 1_000 + offset, [])
+                Message(topic, part, offset, b"k", b"{}", 1_000 + offset * (offset != 29), [])
                 for offset in range(first, last)
             )
 
@@ -444,18 +447,24 @@ def test_skipped_records_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "read_spans", read)
     follower = follower_of(records)
     monkeypatch.setattr(
-        follower._recent, "add", lambda _, whole_since_ms: reported_ms.append(whole_since_ms)
+        follower._recent,
+        "add",
+        lambda decisions, whole_since_ms: (added.append(decisions), told.append(whole_since_ms)),
     )
 
-    before_ms = int(time.time() * 1000)
     follower.read_new_records()
     ends["duplicates", 0] = (0, 5100)
     follower.read_new_records()
     ends["duplicates", 0] = (0, 9000)
     follower.read_new_records()
 
-    assert reported_ms[:2] == [1_000 + 5_000 - math.ceil(5_000 * KEEP / 5_030), 0]
-    assert reported_ms[2] >= before_ms
+    assert told[:2] == [1_000 + 5_000 - math.ceil(5_000 * (KEEP - 2) / 5_030), 0]
+    assert told[2] == 1_000 + 8_000
+    assert len(added[0]) <= KEEP
+    (place,) = [
+        place for place, read in enumerate(added[0]) if read.output_position == "unique-0@29"
+    ]
+    assert added[0][place - 1].output_position == "unique-0@28"
 
 
 def test_an_unreachable_broker_is_reported_within_two_seconds() -> None:

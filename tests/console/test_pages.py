@@ -328,9 +328,9 @@ def test_no_rate_is_shown_while_nothing_is_read() -> None:
         (sources(kafka_problem=lambda: "Kafka does not answer."), None),
         (sources(decisions_problem=lambda: "A topic is missing."), None),
     ):
-        given.recent._seconds.clear()
-        assert get_json("now.json", given)["figures"]["per_second"] == expected
-        assert ("<dd>0.0</dd>" in get_page("", given)) == (expected is not None)
+        given.recent._read_in_second.clear()
+        assert read("now.json", given)["figures"]["per_second"] == told
+        assert ("<dd>0.0</dd>" in shown("", given)) == (told is not None)
 
 
 def test_the_chart_hatches_columns_that_were_not_read() -> None:

@@ -54,19 +54,17 @@ def test_remembered_decisions_are_bounded() -> None:
     recent = Recent(keep=10, now_ms=lambda: HOUR_MS)
 
     recent.add(
-        decision(place, seen_ms=HOUR_MS - (2 * MINUTES - place) * 60_000)
+        decision(place, time_ms=HOUR_MS - (2 * MINUTES - place) * 60_000)
         for place in range(2 * MINUTES)
     )
 
     assert recent.remembered == 10
     assert recent.figures_of("7d").total == MINUTES - 1  # this minute has none yet
-    recent = Recent(
-        now_ms=lambda: HOUR_MS
-    )  # records of the year 9999 that were in the outputs at the start count as seen now
+    recent = Recent(now_ms=lambda: HOUR_MS)  # records of the year 9999 count as records of now
     recent.add(
-        decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(120)
+        decision(place, time_ms=253_402_300_000_000 + place * 60_000) for place in range(120)
     )
-    recent.add(decision(place, seen_ms=HOUR_MS) for place in range(5))
+    recent.add(decision(place, time_ms=HOUR_MS) for place in range(5))
     assert recent.figures_of().total == 125
 
 
@@ -94,7 +92,7 @@ def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
     """With one decision a minute, each full column counts as many as it has minutes."""
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add(
-        decision(place, seen_ms=HOUR_MS - (MINUTES - place) * 60_000)
+        decision(place, time_ms=HOUR_MS - (MINUTES - place) * 60_000)
         for place in range(MINUTES + 1)
     )
 
@@ -107,8 +105,22 @@ def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
         recent.figures_of("2w")
 
 
-def test_the_newest_decisions_before_a_time_come_first() -> None:
-    """A page ends where the next begins, and `until` excludes newer decisions."""
+def test_all_times_are_those_of_the_records() -> None:
+    """An old record that is read now is old, before and after a restart; only the documents per second
+    are those that were read."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.add([decision(1)])
+    recent.add([decision(2, time_ms=HOUR_MS - 5 * 3_600_000)], HOUR_MS - 5 * 3_600_000)
+    hour, six_hours = recent.figures_of("1h"), recent.figures_of("6h")
+    assert (hour.total, six_hours.total) == (1, 2)
+    hatched = [column.is_read for column in six_hours.columns].count(False)
+    assert (hatched, hour.is_minute_whole, hour.per_second) == (2, False, 1 / 60)
+    until = filter_of({"until": rfc3339(HOUR_MS - 4 * 3_600_000)})
+    assert [listed.offset for listed in recent.select(until, 9)] == [2]
+
+
+def test_the_newest_come_first_and_none_later_than_a_time() -> None:
+    """A page ends where the next begins; by the address's `until`."""
     recent = sources().recent
     first = recent.select(filter_of({}), 10)
     second = recent.select(filter_of({}), 10, before=first[-1].number)
@@ -116,7 +128,7 @@ def test_the_newest_decisions_before_a_time_come_first() -> None:
 
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add(
-        decision(place, "near", similarity=place % 7 / 10, seen_ms=HOUR_MS - 1_000 * (100 - place))
+        decision(place, "near", similarity=place % 7 / 10, time_ms=HOUR_MS - 1_000 * (100 - place))
         for place in range(100)
     )
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
