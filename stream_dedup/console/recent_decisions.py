@@ -24,7 +24,7 @@ from stream_dedup.console.values import (
 )
 from stream_dedup.domain.document import OUTCOMES, SAME_ID, Reason, Verdict
 from stream_dedup.domain.errors import InputError
-from stream_dedup.domain.hosts import is_of_host, searched_host
+from stream_dedup.domain.hosts import asked_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60
@@ -33,13 +33,15 @@ SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "1d": 1_440, "7d": MINUTES}
 _COLUMNS_MAX: Final = 60
 BINS: Final = 20
 _MARKS: Final = 50
-VERDICTS: Final = tuple(str(verdict) for verdict in Verdict)
+_COPY: Final = "copy"
+VERDICTS: Final = (*(str(verdict) for verdict in Verdict), _COPY)
 FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionFilter:
     """A filter of decisions; an empty field accepts all. `header`: (name, part of the value).
+    `verdict`: also `copy`, the duplicates that `Recent.hosts` counts.
     `until_ms`: only decisions whose record time is before this time.
     """
 
@@ -65,8 +67,12 @@ class DecisionFilter:
             return False
         return (
             self.reason in ("", decision.reason, known_reason(decision.reason))
-            and self.verdict in ("", decision.verdict)
-            and is_of_host(decision.host, self.host)
+            and (
+                decision.is_copy
+                if self.verdict == _COPY
+                else self.verdict in ("", decision.verdict)
+            )
+            and self.host in ("", decision.host)
             and self.id in decision.id
             and (
                 self.header is None
@@ -221,7 +227,8 @@ class Recent:
         decisions with a lower number.
         """
         selected: list[Decision] = []
-        for decision in self._newest_first():
+        decisions = self._newest_first()
+        for decision in _without_released(decisions) if filters.verdict == _COPY else decisions:
             if (before is None or decision.number < before) and filters.matches(decision):
                 selected.append(decision)
                 if len(selected) == limit:
@@ -316,15 +323,9 @@ class Recent:
         """Return the figures of each host in the decisions in memory, the most wasted bytes first. A
         copy that was released counts once, as a kept document.
         """
-        decisions, decisions_of_hosts = self._newest_first(), dict[str, list[Decision]]()
-        released = {
-            decision.source_position
-            for decision in decisions
-            if decision.reason == Reason.RELEASED.label
-        }
-        for decision in decisions:
-            if not decision.is_duplicate or decision.source_position not in released:
-                decisions_of_hosts.setdefault(decision.host, []).append(decision)
+        decisions_of_hosts: dict[str, list[Decision]] = {}
+        for decision in _without_released(self._newest_first()):
+            decisions_of_hosts.setdefault(decision.host, []).append(decision)
         hosts = (_host_figures(host, listed) for host, listed in decisions_of_hosts.items())
         return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 
@@ -338,8 +339,22 @@ class Recent:
         ]
 
 
+def _without_released(decisions: Sequence[Decision]) -> list[Decision]:
+    """Return the decisions without duplicates that were released later."""
+    released = {
+        decision.source_position
+        for decision in decisions
+        if decision.reason == Reason.RELEASED.label
+    }
+    return [
+        decision
+        for decision in decisions
+        if not decision.is_duplicate or decision.source_position not in released
+    ]
+
+
 def _host_figures(host: str, decisions: Sequence[Decision]) -> HostFigures:
-    copied = [one.size for one in decisions if one.is_duplicate and one.reason not in SAME_ID]
+    copied = [decision.size for decision in decisions if decision.is_copy]
     return HostFigures(
         host,
         documents=len(decisions),

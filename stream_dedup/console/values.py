@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from stream_dedup.domain.document import OUTCOMES
+from stream_dedup.domain.document import OUTCOMES, SAME_ID
 from stream_dedup.domain.plan import Plan
 
 _HEADERS_WITH_KEPT_ID = frozenset({"dedup.of.id", "dedup.sibling.id"})
@@ -71,6 +71,11 @@ class Decision:
     def is_duplicate(self) -> bool:
         """Whether the document was judged a duplicate."""
         return self.verdict == "duplicate"
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it was judged a copy of a page with another id."""
+        return self.is_duplicate and self.reason not in SAME_ID
 
     def without_kept_id(self) -> Self:
         """Return the decision without the id of the kept document or sibling, which was forgotten."""

@@ -292,7 +292,7 @@ class Finder:
 
     def host_pairs(self, host: str) -> HostPairs:
         """Return which hosts copied which hosts, the most copies first. With `host`, return only the
-        pairs of this host and its subdomains.
+        pairs of this host.
         """
         pairs = []
         for pair in self._engine.host_pairs(host, PAIRS_MAX):

@@ -195,7 +195,7 @@ class TextIndex:
             better_of=facts.group_position if is_better else "",
             decided=[facts.decision_rank] if is_better else [],
             pair=pair,
-            host=list({host[start:] for host in hosts for start in _domain_starts(host)}),
+            host=list(hosts),
             words=" ".join(words),
             time=facts.sortable_ms,
             facts=json.dumps(stored, separators=(",", ":")).encode(),
@@ -545,7 +545,7 @@ class TextIndex:
 
     def host_pairs(self, host: str, limit: int) -> list[HostPairFacts]:
         """Return the pairs of hosts, those with the most copies first. With `host`, return only the
-        pairs of this host and its subdomains. Copies of a forgotten document do not count.
+        pairs of this host. Copies of a forgotten document do not count.
         """
         nameless = self._facts_in_order(self._term("kind", _NAMELESS), "newest", None)
         forgotten = tantivy.Query.term_set_query(
@@ -637,11 +637,6 @@ class TextIndex:
     def close(self) -> None:
         """Close the folder; uncommitted changes are lost."""
         self._writer = None  # an unfinished merge is started again later
-
-
-def _domain_starts(host: str) -> list[int]:
-    """Return the index at which a host and each domain above it begin."""
-    return [0, *(index + 1 for index, sign in enumerate(host) if sign == ".")]
 
 
 def _stored_facts(document: tantivy.Document) -> bytes:

@@ -916,8 +916,8 @@ def test_hosts_that_copy_other_hosts() -> None:
     assert "The table counts" not in get_page("copies", replace(sources(), search=None))
     alone = get_page("copies?host=a.example", host_pairs=lambda _: HostPairs((), HOUR_MS))
     assert "This host copied no other host, and no other host copied it." in alone
-    assert 'href="decisions?host=a.example&amp;verdict=duplicate">its duplicates</a>' in alone
-    assert 'href="groups">the groups of copies</a>' in get_page(
+    assert 'href="decisions?host=a.example&amp;verdict=copy">its copies</a>' in alone
+    assert 'href="groups">the groups of copies</a>' in shown(
         "copies", host_pairs=lambda _: HostPairs((), HOUR_MS)
     )
 
@@ -1093,9 +1093,10 @@ def test_lists_link_to_groups_and_duplicates() -> None:
     )
     assert '<option value="duplicate" selected>all duplicates</option>' in page
     assert "Pages of different sites are copies at a similarity of 0.62 or more" in page
-    assert 'href="decisions?host=b.example&amp;verdict=duplicate">5</a>' in hosts
+    assert 'href="decisions?host=b.example&amp;verdict=copy">5</a>' in hosts
+    assert '<option value="copy" selected>copies</option>' in shown("decisions?verdict=copy", given)
     assert "Fetched again" in hosts
-    assert "Wasted bytes are the bytes of duplicates" in hosts
+    assert "Wasted bytes are the bytes of copies" in hosts
 
 
 def test_a_kept_page_without_copies_says_so() -> None:

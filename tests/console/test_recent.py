@@ -18,18 +18,19 @@ def test_filters_are_combined() -> None:
     def find_offsets(**query: str) -> set[int]:
         return {selected.offset for selected in recent.select(filter_of(query), 1000)}
 
-    assert find_offsets() == set(range(500))
-    assert find_offsets(reason="exact") == set(range(4, 500, 10))
-    assert find_offsets(host="news.example") == set(range(0, 500, 3))
-    assert find_offsets(host="harbour.example") == set(range(1, 500, 3))  # and its subdomains
-    assert find_offsets(id="articles/49") == {49, *range(490, 500)}
-    assert find_offsets(header="dedup.reason=near") == find_offsets(reason="near")
-    assert find_offsets(header="crawl") == set(range(500))
-    assert find_offsets(header="crawl=2031") == set()
-    assert find_offsets(reason="near", host="news.example") == find_offsets(
-        reason="near"
-    ) & find_offsets(host="news.example")
-    similar = find_offsets(**{"from": "0.9", "to": "0.95"})
+    assert found() == set(range(500))
+    assert found(reason="exact") == set(range(4, 500, 10))
+    assert found(host="news.example") == set(range(0, 500, 3))
+    assert found(host="harbour.example") == set(), "a subdomain is another host"
+    assert found(verdict="copy") == found(reason="near") | found(reason="exact")
+    assert found(id="articles/49") == {49, *range(490, 500)}
+    assert found(header="dedup.reason=near") == found(reason="near")
+    assert found(header="crawl") == set(range(500))
+    assert found(header="crawl=2031") == set()
+    assert found(reason="near", host="news.example") == found(reason="near") & found(
+        host="news.example"
+    )
+    similar = found(**{"from": "0.9", "to": "0.95"})
     assert similar
     assert all(0.9 <= (decision(place).similarity or 0) <= 0.95 for place in similar)
 
@@ -170,6 +171,7 @@ def test_a_released_copy_counts_once_for_its_host() -> None:
         copies[0], output_position="unique-0@9", verdict="unique", reason="released", size=100
     )
     recent.add([*copies, release])
+    assert [copy.offset for copy in recent.select(filter_of({"verdict": "copy"}), 9)] == [2]
     (figures,) = recent.hosts()
     assert (figures.documents, figures.duplicates, figures.bytes, figures.bytes_wasted) == (
         *(2, 1),
