@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from stream_dedup.console.recent_decisions import BINS, FILTERS, KEEP, SPANS, filter_of
+from stream_dedup.console.recent_decisions import BINS, FILTERS, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources, TextSearch
 from stream_dedup.console.tables import TABLES
 from stream_dedup.console.values import (
@@ -118,7 +118,7 @@ async def _start_decisions_page(
     problem = "" if notices else sources.decisions_problem()
     if problem:
         notices.append(f"Decisions are missing: {problem}")
-    elif not notices and not sources.recent.remembered:
+    elif not notices and sources.recent.is_empty:
         notices.append(_NO_DECISIONS)
     return notices, available
 
@@ -185,18 +185,17 @@ async def answer_decisions(
     filters = filter_of(query)
     before = _parse_number(query, "before")
     sort = query.get("sort", "")
-    selected = sources.recent.select(filters, KEEP if sort else ROWS + 1, before)
+    selected = sources.recent.select(filters)
+    listed = [decision for decision in selected if before is None or decision.number < before]
+    remembered = sources.recent.remembered
     notices, _ = await _start_decisions_page(sources, call)
     plans = await _call_or_notice([], call, sources.plans, "", "", None)
-    if not selected and sources.recent.remembered:
-        notices.append(
-            f"None of the latest {sources.recent.remembered:,} decisions matches the filters."
-        )
     return {
         "notices": notices,
-        "decisions": selected if sort else selected[:ROWS],
-        "before": selected[ROWS - 1].number if len(selected) > ROWS and not sort else None,
-        "remembered": sources.recent.remembered,
+        "decisions": listed if sort else listed[:ROWS],
+        "before": listed[ROWS - 1].number if len(listed) > ROWS and not sort else None,
+        "matching": len(selected),
+        "remembered": remembered,
         "is_live": before is None and not sort,
         "thresholds": thresholds_of(plans.current if plans else None),
     }
@@ -220,7 +219,7 @@ async def answer_all_decisions(
 ) -> dict[str, Any]:
     """Answer with all decisions in memory that match the filters, for CSV."""
     filters = filter_of(query)
-    return {"decisions": await call(lambda: sources.recent.select(filters, KEEP))}
+    return {"decisions": await call(lambda: sources.recent.select(filters))}
 
 
 async def answer_decision(

@@ -217,23 +217,12 @@ class Recent:
         """Add an event that happens now."""
         self._marks.append(PictureMark(self._now_ms(), text))
 
-    def select(
-        self,
-        filters: DecisionFilter,
-        limit: int,
-        before: int | None = None,
-    ) -> list[Decision]:
-        """Return the newest decisions that match the filter, at most `limit`. With `before`, return only
-        decisions with a lower number.
-        """
-        selected: list[Decision] = []
+    def select(self, filters: DecisionFilter) -> list[Decision]:
+        """Return the decisions that match the filter, the newest first."""
         decisions = self._newest_first()
-        for decision in _without_released(decisions) if filters.verdict == _COPY else decisions:
-            if (before is None or decision.number < before) and filters.matches(decision):
-                selected.append(decision)
-                if len(selected) == limit:
-                    break
-        return selected
+        if filters.verdict == _COPY:
+            decisions = _without_released(decisions)
+        return [decision for decision in decisions if filters.matches(decision)]
 
     def find_decision(self, position: str) -> Decision | None:
         """Return the newest decision in memory by its position on an output, or by the position of
@@ -252,9 +241,14 @@ class Recent:
         return self._now_ms()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no decision is in memory."""
+        return not self._decisions
+
+    @property
     def remembered(self) -> int:
-        """The number of decisions in memory."""
-        return len(self._decisions)
+        """The number of decisions in memory that may be listed."""
+        return len(self._newest_first())
 
     def figures_of(self, span: str = "1h", marks: Iterable[PictureMark] = ()) -> SpanFigures:
         """Return the figures of a span that ends now, in at most 60 columns of whole minutes, with

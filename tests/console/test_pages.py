@@ -1099,6 +1099,27 @@ def test_lists_link_to_groups_and_duplicates() -> None:
     assert "Wasted bytes are the bytes of copies" in hosts
 
 
+def test_a_list_says_how_many_decisions_match() -> None:
+    """Without forgotten ones, as the CSV; filtered, sorted, and on any page."""
+
+    def redacted(listed: Decision) -> Decision | None:
+        return None if listed.offset == 7 else listed
+
+    for query, count in (("", 499), ("reason=exact", 50), ("reason=exact&sort=id", 50)):
+        given = sources(redact_decision=redacted)
+        page = " ".join(shown(f"decisions?{query}", given).split())
+        of = f"{count} of the latest 499 decisions" if query else "The latest 499 decisions"
+        assert f"{of}, {'sorted' if 'sort' in query else 'newest first'}." in page
+        rows = list(csv.DictReader(io.StringIO(shown(f"decisions.csv?{query}", given))))
+        assert len(rows) == count
+    assert "in the latest 499 decisions" in shown("hosts", sources(redact_decision=redacted))
+    given = sources()
+    first = read("decisions.json", given)
+    second = read(f"decisions.json?before={first['before']}", given)
+    assert first["matching"] == second["matching"] == 500
+    assert [row["offset"] for row in second["decisions"]] == list(range(449, 399, -1))
+
+
 def test_a_kept_page_without_copies_says_so() -> None:
     """If the search fails, the number is left out and a notice says why."""
     page = get_page("decision?position=unique-1@1", group=lambda _: None)

@@ -15,8 +15,8 @@ from tests.console.sample import HOUR_MS, decision, sources
 def test_filters_are_combined() -> None:
     recent = sources().recent
 
-    def find_offsets(**query: str) -> set[int]:
-        return {selected.offset for selected in recent.select(filter_of(query), 1000)}
+    def found(**query: str) -> set[int]:
+        return {one.offset for one in recent.select(filter_of(query))}
 
     assert found() == set(range(500))
     assert found(reason="exact") == set(range(4, 500, 10))
@@ -117,15 +117,13 @@ def test_all_times_are_those_of_the_records() -> None:
     hatched = [column.is_read for column in six_hours.columns].count(False)
     assert (hatched, hour.is_minute_whole, hour.per_second) == (2, False, 1 / 60)
     until = filter_of({"until": rfc3339(HOUR_MS - 4 * 3_600_000)})
-    assert [listed.offset for listed in recent.select(until, 9)] == [2]
+    assert [listed.offset for listed in recent.select(until)] == [2]
 
 
 def test_the_newest_come_first_and_none_later_than_a_time() -> None:
-    """A page ends where the next begins; by the address's `until`."""
+    """By the address's `until`."""
     recent = sources().recent
-    first = recent.select(filter_of({}), 10)
-    second = recent.select(filter_of({}), 10, before=first[-1].number)
-    assert [selected.offset for selected in first + second] == list(range(499, 479, -1))
+    assert [listed.offset for listed in recent.select(filter_of({}))] == list(range(499, -1, -1))
 
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add(
@@ -133,7 +131,7 @@ def test_the_newest_come_first_and_none_later_than_a_time() -> None:
         for place in range(100)
     )
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
-    assert [selected.offset for selected in recent.select(until, 3)] == [49, 48, 47]
+    assert [one.offset for one in recent.select(until)] == list(range(49, -1, -1))
     with pytest.raises(InputError, match="until must be a time in UTC such as"):
         filter_of({"until": "yesterday"})
 
@@ -171,7 +169,7 @@ def test_a_released_copy_counts_once_for_its_host() -> None:
         copies[0], output_position="unique-0@9", verdict="unique", reason="released", size=100
     )
     recent.add([*copies, release])
-    assert [copy.offset for copy in recent.select(filter_of({"verdict": "copy"}), 9)] == [2]
+    assert [copy.offset for copy in recent.select(filter_of({"verdict": "copy"}))] == [2]
     (figures,) = recent.hosts()
     assert (figures.documents, figures.duplicates, figures.bytes, figures.bytes_wasted) == (
         *(2, 1),

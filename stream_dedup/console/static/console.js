@@ -79,7 +79,7 @@
     refreshedAt = new Date().toISOString().slice(11, 19);
     if (!page) return;
     if (!rows) return main.replaceChildren(...page.querySelector("main").childNodes);
-    for (const id of ["notices", "rows"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
+    for (const id of ["notices", "count", "rows"]) document.getElementById(id).replaceChildren(...page.getElementById(id).childNodes);
     showStatus(LIVE);
   };
   const refresh = async () => {
