@@ -44,8 +44,11 @@ def summarise_group(answer: dict[str, Any]) -> str:
     copies, fetched_again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
     released, best = answer["released"], answer["best"]
     total = copies + fetched_again + released
+    pages, listed = answer["member_count"], len(answer["members"])
+    has_repeated = listed == pages != copies
     parts = [
         f"{_name(answer)} was kept and has {copies:,} {'copy' if copies == 1 else 'copies'}"
+        + (f" ({counted(pages, 'page')}, some fetched more than once)" if has_repeated else "")
         + (f"; it was fetched again {counted(fetched_again, 'time')}" if fetched_again else "")
         + (f"; an operator released {counted(released, 'other')}" if released else "")
         + ".",

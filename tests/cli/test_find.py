@@ -17,6 +17,7 @@ from stream_dedup.cli.find_lines import line_of
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.facts import EngineCheckpoint, TextFacts
 from stream_dedup.search.finding import Finder
+from stream_dedup.search.group_table import summarise_group
 from stream_dedup.search.query import words_of
 from stream_dedup.search.texts import TextIndex
 from stream_dedup.serving.http import HttpServer
@@ -200,7 +201,15 @@ def test_limit_bounds_the_shown_pages_and_groups(ask: Callable[..., Any]) -> Non
         assert "This page is after the last one." in beyond.err + beyond.out
 
 
-def test_a_search_that_does_not_answer_is_reported_with_a_remedy(
+def test_pages_that_were_fetched_more_than_once_are_counted(ask: Callable[..., Any]) -> None:
+    """Beside the copies, as on the web page, if the table lists fewer pages than copies."""
+    answer = json.loads(ask("group", "documents-0@5", "--json").out)
+    assert "pages" not in summarise_group(answer)
+    twice = answer | {"copies": 3}
+    assert "has 3 copies (2 pages, some fetched more than once);" in summarise_group(twice)
+
+
+def test_nobody_who_answers_is_told_with_what_to_do(
     run: Callable[..., Any], server: HttpServer
 ) -> None:
     nobody = run("find", "a clue", "--search", "http://127.0.0.1:9")
