@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -22,7 +21,9 @@ def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
     copied.
     """
     line = Text(no_wrap=True, overflow="ignore")
-    line.append(f"{_clock(tapped.time):<12} ", "dim")
+    # As in the console: in UTC, to the second.
+    time = "-" if tapped.time is None else f"{tapped.time[:19]}Z".replace("T", " ")
+    line.append(f"{time:<20} ", "dim")
     line.append(f"{printable(tapped.verdict, 12):<11} ", _COLOURS.get(tapped.verdict, "magenta"))
     line.append(f"{printable(tapped.reason or '-', 12):<10} ")
     similarity = tapped.similarity or (tapped.distance and f"{tapped.distance} bits")
@@ -63,12 +64,3 @@ def _parts(tapped: Tapped) -> Iterator[Text]:
         yield Text(f"stream-dedup release {printable(position)}", "dim")
     if tapped.message is not None:
         yield Text(printable(tapped.message), "red")
-
-
-def _clock(time: str | None) -> str:
-    """Return the local time of a record of today, or the date of an older record."""
-    if time is None:
-        return "-"
-    moment = dt.datetime.fromisoformat(time).astimezone()
-    is_today = moment.date() == dt.datetime.now(tz=dt.UTC).astimezone().date()
-    return moment.strftime("%H:%M:%S.%f")[:12] if is_today else moment.strftime("%Y-%m-%d")

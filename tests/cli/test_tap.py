@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Message, dict[str, str | None], str]] = {
         {"verdict": "duplicate", "reason": "near", "distance": "7", "id": "http://me"}
         | {"time": "2023-11-14T22:13:20.000Z", "copies": None, "better": None}
         | OF_KEPT,
-        "duplicate|near|7 bits|http://me|of http://kept|documents-3@8812|2023-11-1",
+        "duplicate|near|7 bits|http://me|of http://kept|documents-3@8812|2023-11-14 22:13:20Z ",
     ),
     "a better copy says so, with its number and the rule": (
         message("duplicates", BETTER),
