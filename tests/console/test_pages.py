@@ -313,8 +313,9 @@ def test_only_the_console_of_a_search_marks_its_start() -> None:
 
 
 def test_a_delay_has_its_unit() -> None:
-    """With a backlog the delay may be minutes."""
-    assert ">49 ms <span" in get_page("")
+    """Of the worker's backlog it may be minutes."""
+    assert ">49 ms <span" in shown("")
+    assert ">Age when shown</dt>" in shown("")
     given = sources(0)
     given.recent.add([decision(1, latency_ms=75_871)])
     assert '>76 s <span class="faint whole">p99 76 s<' in get_page("", given)
