@@ -591,15 +591,15 @@ def _parse_position(query: Query) -> str:
 
 
 def _parse_page_number(query: Query) -> int:
-    return max(1, _parse_number(query, "page") or 1)
+    return _parse_number(query, "page") or 1
 
 
 def _parse_number(query: Query, name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    if not re.fullmatch(r"[0-9]{1,15}", text):
-        raise InputError(f"{name} must be a whole number, not {text!r:.40}.")
+    if not re.fullmatch(r"[1-9][0-9]{0,14}", text):
+        raise InputError(f"{name} must be a whole number from 1, not {text!r:.40}.")
     return int(text)
 
 

@@ -108,9 +108,11 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
         )
     header = None
     if values["header"]:
-        name, _, value = values["header"].partition("=")
-        if not name.strip():
-            raise InputError("header must be name=value, or a name alone.")
+        name, equals, value = values["header"].partition("=")
+        if not name.strip() or not equals:
+            raise InputError(
+                f"header must be name=value, such as crawl=2026-11, not {values['header']!r:.40}."
+            )
         header = name.strip(), value.strip()
     low, high = _parse_similarity("from", values["from"]), _parse_similarity("to", values["to"])
     if low is not None and high is not None and low > high:

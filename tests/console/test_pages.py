@@ -223,7 +223,7 @@ def test_hostile_texts_are_text() -> None:
     addresses = [
         *ADDRESSES,
         f"find?q={clue}",
-        f"decisions?host={clue}&id={clue}&header={clue}",
+        f"decisions?host={clue}&id={clue}&header={clue}%3D",
         f"decision?position={clue}",
         clue,
     ]
