@@ -23,7 +23,7 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -153,12 +153,10 @@ class HostRow:
         total: Counter[str] = sum(self.slices.values(), Counter())
         documents = total["documents"]
         duplicates = sum(total[name] for name in WASTED)
-        events = list(self._events(documents, duplicates - total["small"]))
-        begun = [event for event in events if _event_key(event) not in self.reported]
-        since = {
-            _event_key(event): self.reported.get(_event_key(event), self.latest_ms)
-            for event in events
-        }
+        counts = {"one-page": duplicates - total["small"], "template": total["siblings"]}
+        events = list(self._events(documents, counts))
+        begun = [event for event in events if _name(event) not in self.reported]
+        since = {_name(event): self.reported.get(_name(event), self.latest_ms) for event in events}
         self.reported = since
         for event in events:
             event["since"] = rfc3339(since[_event_key(event)])
@@ -176,9 +174,11 @@ class HostRow:
         }
         return value, begun
 
-    def _events(self, documents: int, duplicates: int) -> Iterator[dict[str, Any]]:
+    def _events(self, documents: int, counts: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        duplicates = counts["one-page"]
         for key, page in self.pages.items():
-            ids, begins = page.ids(self._half), _BEGINS[page.kind]
+            # The number of ids is an estimate, which can be too high.
+            ids, begins = min(page.ids(self._half), counts[page.kind]), _BEGINS[page.kind]
             if ids >= (begins // 2 if key in self.reported else begins):
                 position = key.removeprefix(f"{page.kind} ")
                 yield {"event": page.kind, "documents": ids, "of": page.id, "position": position}

@@ -144,7 +144,17 @@ def test_an_event_begins_once_and_ends_well_below(make: Any, kind: str, begins: 
     assert events(signals(ledger)) == []
 
 
-def test_a_host_whose_documents_are_nearly_all_copies_vanishes() -> None:
+@pytest.mark.parametrize(("make", "begins"), [(dropped, 20), (sibling, 50)])
+def test_an_event_names_at_most_the_documents_of_the_host(make: Any, begins: int) -> None:
+    """The number of ids is an estimate; the number of documents is counted."""
+    ledger = HostLedger(10)
+    for number in range(3 * begins):
+        ledger.count("a.example", make(number))
+        for event in signals(ledger)["events"]:
+            assert event["documents"] <= number + 1
+
+
+def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
     ledger = HostLedger(10)
     for number in range(45):
         ledger.count("a.example", dropped(number, page=number))
