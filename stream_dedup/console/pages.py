@@ -481,6 +481,7 @@ async def _list_groups(
     )
     return {
         "notices": notices,
+        "is_searched": sources.search is not None,
         "order": order,
         "groups": list(listed_groups[:_GROUPS_PER_PAGE] if page else listed_groups),
         "page_number": page,
@@ -556,6 +557,7 @@ async def answer_copies(sources: ConsoleSources, query: Query, call: ThreadCall)
     )
     return {
         "notices": notices,
+        "is_searched": sources.search is not None,
         "host": host,
         "pairs": pairs.pairs,
         "as_of_ms": pairs.as_of_ms,

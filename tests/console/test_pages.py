@@ -1101,6 +1101,19 @@ def test_lists_link_to_groups_and_duplicates() -> None:
     assert "Wasted bytes are the bytes of copies" in hosts
 
 
+@pytest.mark.parametrize("number", ["-1", "0", "1.5", "x"])
+def test_a_page_number_is_one_or_higher(number: str) -> None:
+    sentence = f"page must be a whole number from 1, not '{number}'."
+    assert sentence in html.unescape(shown(f"groups?page={number}"))
+
+
+def test_without_a_search_nothing_leads_to_its_tables() -> None:
+    for name in ("groups", "copies?host=a.example"):
+        page = shown(name, replace(sources(), search=None))
+        assert "This role has no full-text index." in page
+        assert [part for part in ("As CSV", "order=newest", "<form") if part in page] == []
+
+
 def test_a_list_says_how_many_decisions_match() -> None:
     """Without forgotten ones, as the CSV; filtered, sorted, and on any page."""
 
