@@ -175,7 +175,6 @@ class HostRow:
         return value, begun
 
     def _events(self, documents: int, counts: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-        duplicates = counts["one-page"]
         for key, page in self.pages.items():
             # The number of ids is an estimate, which can be too high.
             ids, begins = min(page.ids(self._half), counts[page.kind]), _BEGINS[page.kind]
@@ -183,8 +182,8 @@ class HostRow:
                 position = key.removeprefix(f"{page.kind} ")
                 yield {"event": page.kind, "documents": ids, "of": page.id, "position": position}
         share = _VANISHING_ENDS if "vanishing" in self.reported else _VANISHING_BEGINS
-        if documents >= _VANISHING_DOCUMENTS and duplicates >= share * documents:
-            yield {"event": "vanishing", "documents": duplicates}
+        if documents >= _VANISHING_DOCUMENTS and counts["one-page"] >= share * documents:
+            yield {"event": "vanishing", "documents": counts["one-page"]}
 
     def encode(self) -> bytes:
         """Encode the row for the table."""
