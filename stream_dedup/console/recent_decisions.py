@@ -24,7 +24,7 @@ from stream_dedup.console.values import (
 )
 from stream_dedup.domain.document import OUTCOMES, SAME_ID, Reason, Verdict
 from stream_dedup.domain.errors import InputError
-from stream_dedup.domain.hosts import asked_host
+from stream_dedup.domain.hosts import searched_host
 
 KEEP: Final = 5_000
 MINUTES: Final = 7 * 24 * 60

@@ -155,8 +155,11 @@ class HostRow:
         duplicates = sum(total[name] for name in WASTED)
         counts = {"one-page": duplicates - total["small"], "template": total["siblings"]}
         events = list(self._events(documents, counts))
-        begun = [event for event in events if _name(event) not in self.reported]
-        since = {_name(event): self.reported.get(_name(event), self.latest_ms) for event in events}
+        begun = [event for event in events if _event_key(event) not in self.reported]
+        since = {
+            _event_key(event): self.reported.get(_event_key(event), self.latest_ms)
+            for event in events
+        }
         self.reported = since
         for event in events:
             event["since"] = rfc3339(since[_event_key(event)])

@@ -181,17 +181,17 @@ def test_limit_bounds_the_shown_pages_and_groups(ask: Callable[..., Any]) -> Non
     """Its newest members, and of how many; the kept page fetched again is no copy."""
     shown = ask("group", "documents-0@5", "--limit", "1")
 
-    said = " ".join((shown.out + shown.err).split())
-    assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [False, True, False]
+    output = " ".join((shown.out + shown.err).split())
+    assert [f"duplicates-2@{offset}" in output for offset in range(3)] == [False, True, False]
     assert (
         "kept was kept and has 2 copies; it was fetched again 1 time; an operator released 1 other. "
         "Shown: 1 to 1 of 2 pages (--page, --limit). Its position is documents-0@5."
-    ) in said
-    assert "unique-0@9" in said
+    ) in output
+    assert "unique-0@9" in output
     rest = ask("group", "documents-0@5", "--limit", "1", "--page", "2")
-    said = " ".join((rest.out + rest.err).split())
-    assert [f"duplicates-2@{offset}" in said for offset in range(3)] == [True, False, False]
-    assert "Shown: 2 to 2 of 2 pages (--page, --limit)." in said
+    output = " ".join((rest.out + rest.err).split())
+    assert [f"duplicates-2@{offset}" in output for offset in range(3)] == [True, False, False]
+    assert "Shown: 2 to 2 of 2 pages (--page, --limit)." in output
     for number, group in enumerate(("documents-0@5", "documents-0@3"), 1):
         listed = " ".join(ask("group", "--limit", "1", "--page", number)[1:])
         assert group in listed
@@ -209,7 +209,7 @@ def test_pages_that_were_fetched_more_than_once_are_counted(ask: Callable[..., A
     assert "has 3 copies (2 pages, some fetched more than once);" in summarise_group(twice)
 
 
-def test_nobody_who_answers_is_told_with_what_to_do(
+def test_a_search_that_does_not_answer_is_reported_with_a_remedy(
     run: Callable[..., Any], server: HttpServer
 ) -> None:
     nobody = run("find", "a clue", "--search", "http://127.0.0.1:9")

@@ -236,12 +236,12 @@ def test_copies_without_a_number_rank_last_and_are_counted(run: Run, tmp_path: P
         ("b.parquet", "newest"): ["b", "c"],
         ("c.warc", "newest"): ["http://y.example/"],
     }
-    found = by["a.jsonl", "stars"].err
+    found = runs["a.jsonl", "stars"].err
     assert (
         found
         == "--keep stars: 2 of 5 documents have no number or time in 'stars'; they rank last.\n"
     )
-    found = by["a.jsonl", "newest"].err
+    found = runs["a.jsonl", "newest"].err
     assert found == "--keep newest: 2 of 5 documents have no time in 'when'; they rank last.\n"
     assert runs["b.parquet", "newest"].err == runs["c.warc", "newest"].err == ""
 

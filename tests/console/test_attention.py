@@ -426,11 +426,11 @@ def test_a_role_that_restarts_leaves_a_mark(
     )
 
 
-def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_records_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start and in a flood, of each partition; from when on all were read is the time of the
     first record that was. What a partition has after newer records is newest, also an old record."""
     ends = {("unique", 0): (0, 30), ("duplicates", 0): (0, 5000)}
-    told: list[int] = []
+    reported_ms: list[int] = []
     added: list[list[Decision]] = []
 
     def read(
@@ -449,7 +449,10 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         follower._recent,
         "add",
-        lambda decisions, whole_since_ms: (added.append(decisions), told.append(whole_since_ms)),
+        lambda decisions, whole_since_ms: (
+            added.append(decisions),
+            reported_ms.append(whole_since_ms),
+        ),
     )
 
     follower.read_new_records()
@@ -458,8 +461,8 @@ def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch)
     ends["duplicates", 0] = (0, 9000)
     follower.read_new_records()
 
-    assert told[:2] == [1_000 + 5_000 - math.ceil(5_000 * (KEEP - 2) / 5_030), 0]
-    assert told[2] == 1_000 + 8_000
+    assert reported_ms[:2] == [1_000 + 5_000 - math.ceil(5_000 * (KEEP - 2) / 5_030), 0]
+    assert reported_ms[2] == 1_000 + 8_000
     assert len(added[0]) <= KEEP
     (place,) = [
         place for place, read in enumerate(added[0]) if read.output_position == "unique-0@29"

@@ -313,9 +313,9 @@ def test_only_the_console_of_a_search_marks_its_start() -> None:
 
 
 def test_a_delay_has_its_unit() -> None:
-    """Of the worker's backlog it may be minutes."""
-    assert ">49 ms <span" in shown("")
-    assert ">Age when shown</dt>" in shown("")
+    """With a backlog the delay may be minutes."""
+    assert ">49 ms <span" in get_page("")
+    assert ">Age when shown</dt>" in get_page("")
     given = sources(0)
     given.recent.add([decision(1, latency_ms=75_871)])
     assert '>76 s <span class="faint whole">p99 76 s<' in get_page("", given)
@@ -330,8 +330,8 @@ def test_no_rate_is_shown_while_nothing_is_read() -> None:
         (sources(decisions_problem=lambda: "A topic is missing."), None),
     ):
         given.recent._read_in_second.clear()
-        assert read("now.json", given)["figures"]["per_second"] == told
-        assert ("<dd>0.0</dd>" in shown("", given)) == (told is not None)
+        assert get_json("now.json", given)["figures"]["per_second"] == expected
+        assert ("<dd>0.0</dd>" in get_page("", given)) == (expected is not None)
 
 
 def test_the_chart_hatches_columns_that_were_not_read() -> None:
@@ -567,7 +567,7 @@ def test_groups_distinguish_copies_from_pages_fetched_again() -> None:
     )
     assert "The kept page and the listed copies come from 3 hosts." in of_group
     again = {"copies": 0, "fetched_again": 2, "members": ()}
-    alone = shown("group?document=documents-0@1", group=partial(group, **again, earliest=None))
+    alone = get_page("group?document=documents-0@1", group=partial(group, **again, earliest=None))
     assert "No copies of it are known. It was fetched again 2 times." in alone
     assert "<table" not in alone
 
@@ -918,7 +918,7 @@ def test_hosts_that_copy_other_hosts() -> None:
     alone = get_page("copies?host=a.example", host_pairs=lambda _: HostPairs((), HOUR_MS))
     assert "This host copied no other host, and no other host copied it." in alone
     assert 'href="decisions?host=a.example&amp;verdict=copy">its copies</a>' in alone
-    assert 'href="groups">the groups of copies</a>' in shown(
+    assert 'href="groups">the groups of copies</a>' in get_page(
         "copies", host_pairs=lambda _: HostPairs((), HOUR_MS)
     )
 
@@ -1020,7 +1020,7 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     page = get_page(
         GROUP,
         group=partial(group, copies=4, members=members, member_count=3),
-        read_record=lambda at: replace(opened(at), time_ms=HOUR_MS - 10 * 60_000),
+        read_record=lambda position: replace(open_page(position), time_ms=HOUR_MS - 10 * 60_000),
     )
 
     assert "It has 4 copies (3 pages, some fetched more than once)" in page
@@ -1096,7 +1096,9 @@ def test_lists_link_to_groups_and_duplicates() -> None:
     assert '<option value="duplicate" selected>all duplicates</option>' in page
     assert "Pages of different sites are copies at a similarity of 0.62 or more" in page
     assert 'href="decisions?host=b.example&amp;verdict=copy">5</a>' in hosts
-    assert '<option value="copy" selected>copies</option>' in shown("decisions?verdict=copy", given)
+    assert '<option value="copy" selected>copies</option>' in get_page(
+        "decisions?verdict=copy", given
+    )
     assert "Fetched again" in hosts
     assert "Wasted bytes are the bytes of copies" in hosts
 
@@ -1104,12 +1106,12 @@ def test_lists_link_to_groups_and_duplicates() -> None:
 @pytest.mark.parametrize("number", ["-1", "0", "1.5", "x"])
 def test_a_page_number_is_one_or_higher(number: str) -> None:
     sentence = f"page must be a whole number from 1, not '{number}'."
-    assert sentence in html.unescape(shown(f"groups?page={number}"))
+    assert sentence in html.unescape(get_page(f"groups?page={number}"))
 
 
 def test_without_a_search_nothing_leads_to_its_tables() -> None:
     for name in ("groups", "copies?host=a.example"):
-        page = shown(name, replace(sources(), search=None))
+        page = get_page(name, replace(sources(), search=None))
         assert "This role has no full-text index." in page
         assert [part for part in ("As CSV", "order=newest", "<form") if part in page] == []
 
@@ -1122,15 +1124,15 @@ def test_a_list_says_how_many_decisions_match() -> None:
 
     for query, count in (("", 499), ("reason=exact", 50), ("reason=exact&sort=id", 50)):
         given = sources(redact_decision=redacted)
-        page = " ".join(shown(f"decisions?{query}", given).split())
+        page = " ".join(get_page(f"decisions?{query}", given).split())
         of = f"{count} of the latest 499 decisions" if query else "The latest 499 decisions"
         assert f"{of}, {'sorted' if 'sort' in query else 'newest first'}." in page
-        rows = list(csv.DictReader(io.StringIO(shown(f"decisions.csv?{query}", given))))
+        rows = list(csv.DictReader(io.StringIO(get_page(f"decisions.csv?{query}", given))))
         assert len(rows) == count
-    assert "in the latest 499 decisions" in shown("hosts", sources(redact_decision=redacted))
+    assert "in the latest 499 decisions" in get_page("hosts", sources(redact_decision=redacted))
     given = sources()
-    first = read("decisions.json", given)
-    second = read(f"decisions.json?before={first['before']}", given)
+    first = get_json("decisions.json", given)
+    second = get_json(f"decisions.json?before={first['before']}", given)
     assert first["matching"] == second["matching"] == 500
     assert [row["offset"] for row in second["decisions"]] == list(range(449, 399, -1))
 

@@ -15,22 +15,24 @@ from tests.console.sample import HOUR_MS, decision, sources
 def test_filters_are_combined() -> None:
     recent = sources().recent
 
-    def found(**query: str) -> set[int]:
-        return {one.offset for one in recent.select(filter_of(query))}
+    def find_offsets(**query: str) -> set[int]:
+        return {selected.offset for selected in recent.select(filter_of(query))}
 
-    assert found() == set(range(500))
-    assert found(reason="exact") == set(range(4, 500, 10))
-    assert found(host="news.example") == set(range(0, 500, 3))
-    assert found(host="harbour.example") == set(), "a subdomain is another host"
-    assert found(verdict="copy") == found(reason="near") | found(reason="exact")
-    assert found(id="articles/49") == {49, *range(490, 500)}
-    assert found(header="dedup.reason=near") == found(reason="near")
-    assert found(header="crawl=") == set(range(500))
-    assert found(header="crawl=2031") == set()
-    assert found(reason="near", host="news.example") == found(reason="near") & found(
-        host="news.example"
+    assert find_offsets() == set(range(500))
+    assert find_offsets(reason="exact") == set(range(4, 500, 10))
+    assert find_offsets(host="news.example") == set(range(0, 500, 3))
+    assert find_offsets(host="harbour.example") == set(), "a subdomain is another host"
+    assert find_offsets(verdict="copy") == find_offsets(reason="near") | find_offsets(
+        reason="exact"
     )
-    similar = found(**{"from": "0.9", "to": "0.95"})
+    assert find_offsets(id="articles/49") == {49, *range(490, 500)}
+    assert find_offsets(header="dedup.reason=near") == find_offsets(reason="near")
+    assert find_offsets(header="crawl=") == set(range(500))
+    assert find_offsets(header="crawl=2031") == set()
+    assert find_offsets(reason="near", host="news.example") == find_offsets(
+        reason="near"
+    ) & find_offsets(host="news.example")
+    similar = find_offsets(**{"from": "0.9", "to": "0.95"})
     assert similar
     assert all(0.9 <= (decision(place).similarity or 0) <= 0.95 for place in similar)
 
@@ -132,7 +134,7 @@ def test_the_newest_come_first_and_none_later_than_a_time() -> None:
         for place in range(100)
     )
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
-    assert [one.offset for one in recent.select(until)] == list(range(49, -1, -1))
+    assert [listed.offset for listed in recent.select(until)] == list(range(49, -1, -1))
     with pytest.raises(InputError, match="until must be a time in UTC such as"):
         filter_of({"until": "yesterday"})
 

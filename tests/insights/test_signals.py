@@ -154,7 +154,7 @@ def test_an_event_names_at_most_the_documents_of_the_host(make: Any, begins: int
             assert event["documents"] <= number + 1
 
 
-def test_a_host_whose_documents_all_fall_on_others_vanishes() -> None:
+def test_a_host_whose_documents_are_nearly_all_copies_vanishes() -> None:
     ledger = HostLedger(10)
     for number in range(45):
         ledger.count("a.example", dropped(number, page=number))

@@ -291,19 +291,19 @@ def test_a_finder_knows_older_and_exact_copies_and_releases(
     assert (group.position, group.copies) == ("documents-0@7", 1)
 
 
-def test_a_group_lists_no_kept_page(place: Finder, engine: TextIndex) -> None:
+def test_a_group_lists_no_kept_page(finder: Finder, engine: TextIndex) -> None:
     """A fetch of the kept page counts for the kept page: it is no member and not the earliest."""
     given = ("duplicates-0@2", KEPT, 999, 99, "duplicate", "revised", 0.9)
     engine.add_text(TextFacts(*given, "documents-0@0", KEPT), ())
     engine.commit(EngineCheckpoint({}, {}))
-    group = place.group(KEPT)
+    group = finder.group(KEPT)
     assert group is not None
     assert (group.copies, group.fetched_again, group.member_count) == (2, 1, 2)
     assert [member.id for member in group.members if member.id == KEPT] == []
     assert (group.oldest_ms, group.earliest and group.earliest.time_ms) == (1001, 1001)
 
 
-def test_a_group_is_found_by_a_long_id(place: Finder, engine: TextIndex) -> None:
+def test_a_group_is_found_by_a_long_id(finder: Finder, engine: TextIndex) -> None:
     """The log shortens an id of more than 512 bytes; a page's whole address names the group."""
     kept_id, copy_id = (f"https://a.example/{letter * 2000}" for letter in "ko")
     short = shorten_id(kept_id.encode()).decode()

@@ -282,7 +282,7 @@ def test_a_page_that_is_fetched_again_is_no_copy(make_engine: MakeEngine) -> Non
     assert [group.position for group in engine.groups("newest", 9)] == ["documents-0@0"]
     assert engine.group_count == 1
     assert [copy.id for copy in engine.copies_of("documents-0@0", 9)] == ["id4", "id1"]
-    groups = [engine.group(f"documents-0@{place}") for place in range(2)]
+    groups = [engine.group(f"documents-0@{finder}") for finder in range(2)]
     assert [group and (group.oldest_ms, group.newest_ms) for group in groups] == [(1, 4), (0, 0)]
     for identifier, left in (("id2", (2, 1, 20)), ("id1", (1, 1, 10)), ("id4", (0, 1, 0))):
         engine.forget(forgotten_id(identifier, 9))
@@ -290,8 +290,8 @@ def test_a_page_that_is_fetched_again_is_no_copy(make_engine: MakeEngine) -> Non
         assert read_counts("documents-0@0") == left
     assert engine.groups("largest", 9) == []
     engine.drop_before(9)
-    engine.commit(PLACE)
-    assert told("documents-0@0") == (0, 1, 0)
+    engine.commit(CHECKPOINT)
+    assert read_counts("documents-0@0") == (0, 1, 0)
 
 
 @pytest.mark.parametrize("commits", [False, True])
@@ -363,9 +363,9 @@ def test_host_pairs_count_the_copies_between_hosts(
 
     def counted(wanted: str) -> set[tuple[str, int, str, int]]:
         found: dict[str, list[TextFacts]] = {}
-        for one, pair in copies[1:]:
+        for copy, pair in copies[1:]:
             if not wanted or wanted in pair:
-                found.setdefault(" ".join(pair), []).append(one)
+                found.setdefault(" ".join(pair), []).append(copy)
         return {
             (key, len(copies), copies[0].output_position, copies[-1].time_ms)
             for key, copies in found.items()
