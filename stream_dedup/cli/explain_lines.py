@@ -28,7 +28,8 @@ def print_explanation(found: dict[str, Any]) -> None:
         ["", *columns[1:]],
         [[str(document[name]) for name in columns] for document in found["documents"]],
     )
-    print_table(["", ""], to_rows(found))  # empty headings print a blank line
+    page.print()
+    print_table(["", ""], to_rows(found))
     if found["differing"]:
         page.print()
         rows = [

@@ -1020,7 +1020,7 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     page = get_page(
         GROUP,
         group=partial(group, copies=4, members=members, member_count=3),
-        read_record=lambda position: replace(open_page(position), time_ms=HOUR_MS - 10 * 60_000),
+        read_record=lambda position: replace(open_record(position), time_ms=HOUR_MS - 10 * 60_000),
     )
 
     assert "It has 4 copies (3 pages, some fetched more than once)" in page
