@@ -155,7 +155,7 @@ def test_a_record_refused_while_others_are_written_is_reported(
     class FlushingPacked(Packed):
         def __getitem__(self, index: Any) -> Any:
             if index == 1:
-                transactions._producer.flush(1.0)  # the first record is refused meanwhile
+                transactions._producer.flush(60)  # the first record is refused meanwhile
             return super().__getitem__(index)
 
     refused = transactions.run(

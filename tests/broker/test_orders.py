@@ -90,7 +90,7 @@ def test_seeds_count_as_kept(make_filter: MakeFilter, tmp_path: Path) -> None:
     assert "its documents are judged anyway" in source_refusal[1]
     assert "no file and no topic 'nowhere'" in missing_refusal[1]
     assert (
-        "The log was started with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest"
+        "The log was started with STREAM_DEDUP_LOG_IDS=plain, but the setting is digest"
         in ids_refusal[1]
     )
 

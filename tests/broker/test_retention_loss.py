@@ -81,4 +81,4 @@ def test_roles_go_on_after_log_records_are_removed(make_filter: MakeFilter) -> N
     assert index.stop() == 0
     fresh = crawl.start("index", STREAM_DEDUP_STATE_DIR=str(crawl.folder / "fresh"))
     assert fresh.process.wait(LOOK_SECONDS) == 78
-    assert f"and {log} contains offsets {low} to" in fresh.log
+    assert f"but {log} contains offsets {low} to" in fresh.log
