@@ -183,7 +183,7 @@ class ConsolePages:
 
     @contextlib.contextmanager
     def _check_and_convert_errors(self, request: Request) -> Iterator[None]:
-        """Raise a `PageError` for a request without the token, and for each error in the body."""
+        """Raise a `PageError` if the token is missing, and for each error in the `with` block."""
         refusal = self._guard.refusal(request.headers.get("authorization", ""))
         if refusal:
             raise PageError(401, refusal)
@@ -199,10 +199,10 @@ class ConsolePages:
         return tables.arrange(name, values, query.get("sort", ""), is_cut=is_cut)
 
 
-def _json(value: Any, status: int = 200, kind: str = "application/json") -> Response:
+def _json(value: Any, status: int = 200, media_type: str = "application/json") -> Response:
     # ASCII, because a lone surrogate cannot be encoded as UTF-8.
     body = json.dumps(value, default=_to_json)
-    return Response(body, status, _HEADERS | _challenge(status), kind)
+    return Response(body, status, _HEADERS | _challenge(status), media_type)
 
 
 def _challenge(status: int) -> dict[str, str]:

@@ -27,19 +27,19 @@ _ANSWER_BYTES_MAX: Final = 4_000_000
 
 
 def sources_of(
-    settings: Settings, stop: threading.Event, engine: TextSearch | None = None
+    settings: Settings, stop: threading.Event, search: TextSearch | None = None
 ) -> ConsoleSources:
-    """Return the sources of the pages: Kafka, the index, and the full-text engine if there is one.
+    """Return the sources of the pages: Kafka, the index, and `search`, if this process has one.
 
     This does not wait for any of them. A thread reads the newest decisions until `stop` is set.
     """
     records = OutputRecords(settings)
     attention = Attention(settings, records.kafka, id_of=records.id_of)
-    recent = Recent() if engine is None else Recent(redact_decision=engine.redact_decision)
+    recent = Recent() if search is None else Recent(redact_decision=search.redact_decision)
     follower = OutputsFollower(settings, records, recent, stop)
     index = settings.console_index
-    if engine is not None:
-        # Only this search role: Kafka does not show when one in another process starts.
+    if search is not None:
+        # Searches in other processes are not marked: Kafka does not show when they start.
         recent.add_mark("The search started.")
     follower.start()
     return ConsoleSources(
@@ -47,15 +47,15 @@ def sources_of(
         kafka_problem=records.kafka_problem,
         decisions_problem=follower.problem,
         read_record=records.read_record
-        if engine is None
-        else lambda position: engine.redact_record(records.read_record(position)),
+        if search is None
+        else lambda position: search.redact_record(records.read_record(position)),
         lag=attention.lag,
         remarks=attention.remarks,
         dead_letters=attention.dead_letters,
         host_events=attention.host_events,
         insights_problem=attention.insights_problem,
         plans=None if index is None else partial(read_plans, index),
-        search=engine,
+        search=search,
     )
 
 

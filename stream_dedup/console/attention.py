@@ -117,7 +117,7 @@ class Attention:
         if not count:
             return []
         stages = ", ".join(dict(Counter(letters.unsent_stages).most_common()))
-        number = f"{'' if letters.is_whole else 'of the newest '}{count:,}"
+        number = f"{count:,}" if letters.is_whole else f"{count:,} of the newest {letters.count:,}"
         return [
             Remark(
                 "warning",
@@ -167,13 +167,13 @@ class Attention:
         kinds = tuple(
             LetterKind(
                 stage=stage,
-                error_class=kind,
+                error_class=error_class,
                 count=count,
-                not_sent_back=unsent_counts[stage, kind, True],
-                command=_redrive_command(stage, kind),
-                cannot_be_sent_back=unsent_counts[stage, kind, False],
+                not_sent_back=unsent_counts[stage, error_class, True],
+                command=_redrive_command(stage, error_class),
+                cannot_be_sent_back=unsent_counts[stage, error_class, False],
             )
-            for (stage, kind), count in counts.most_common()
+            for (stage, error_class), count in counts.most_common()
         )
         return DeadLetters(
             count=len(letters),
@@ -342,7 +342,7 @@ def _parse_events(raw: bytes | None) -> tuple[HostEvent, ...]:
 
 
 def _link(host: str, events: Sequence[HostEvent]) -> str:
-    """Return the address of the group of the page that the host repeats, or else of its decisions."""
+    """Return the address of the repeated page's group; without one, of the host's decisions."""
     position = next((event.position for event in events if event.position), "")
     return (
         f"group?{urlencode({'document': position})}"
@@ -353,7 +353,7 @@ def _link(host: str, events: Sequence[HostEvent]) -> str:
 
 def _host_event(kind: str, documents: int, position: str) -> HostEvent:
     if kind == "vanishing":
-        text = f"{documents:,} documents, nearly all of this host, were dropped as copies"
+        text = f"nearly all documents of this host ({documents:,}) were dropped as copies"
     elif kind == "one-page":
         text = f"about {documents:,} pages were dropped as copies of one page"
     elif kind == "template":

@@ -2,8 +2,8 @@
 by position.
 
 Invariants: nothing joins a consumer group or commits offsets; the first turn reads at most `KEEP`
-records, every later one at most `TURN_RECORDS`; each reads the newest records of each partition, the
-same share of each, so that a burst of records does not increase the load; only records of the
+records, every later one at most `TURN_RECORDS`, so that a burst does not increase the load; a turn
+reads the same share of each partition, the newest records; only records of the
 source and of the two outputs can be read by position.
 """
 
@@ -308,7 +308,7 @@ class OutputsFollower(threading.Thread):
             decision = self._records.decision_in(message, read_ms)
             key = (message.topic, message.partition)
             first_ms.setdefault(key, decision.time_ms)
-            # It was written after the records before it, although its time can be older: a release.
+            # A release has an old time, but must stay after the records that precede it.
             newest_ms[key] = max(newest_ms.get(key, 0), decision.time_ms)
             written.append((newest_ms[key], decision))
         self._recent.add(

@@ -180,7 +180,7 @@ async def answer_decisions(
     sources: ConsoleSources, query: Query, call: ThreadCall
 ) -> dict[str, Any]:
     """Answer with the newest decisions that match the filter, or with all of them sorted by a column.
-    `before`: the next page starts below this number.
+    `before`: the decisions on the next page have lower numbers.
     """
     filters = filter_of(query)
     before = _parse_number(query, "before")
@@ -343,8 +343,8 @@ async def _read_record(
     *,
     is_from_header: bool = False,
 ) -> OpenedRecord:
-    """Return the record at a position. An invalid position raises InputError; if the position is from
-    a header, the record says with this error why its text is missing.
+    """Return the record at a position. An invalid position raises InputError; if it is from a header,
+    the error becomes the record's `missing_reason`.
     """
     read_record = sources.read_record
     if read_record is None:

@@ -132,11 +132,11 @@ def share(part: float) -> Markup:
 
 
 def _svg(title: str, description: str, parts: Sequence[Markup]) -> Markup:
-    base = Markup('<line class="axis" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(_BOTTOM)
+    axis = Markup('<line class="axis" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(_BOTTOM)
     return Markup(
         '<svg class="picture" width="100%" height="{0}" role="img" aria-label="{1}. {2}">'
         "<title>{1}</title><desc>{2}</desc>{3}{4}</svg>"
-    ).format(_HEIGHT, title, description, Markup("").join(parts), base)
+    ).format(_HEIGHT, title, description, Markup("").join(parts), axis)
 
 
 def _with_label(text: str, bars: Sequence[Markup]) -> Markup:
@@ -147,9 +147,13 @@ def _with_label(text: str, bars: Sequence[Markup]) -> Markup:
     )
 
 
-def _bar(left: float, top: float, width: float, height: float, name: str) -> Markup:
+def _bar(left: float, top: float, width: float, height: float, css_class: str) -> Markup:
     return Markup('<rect class="{0}" x="{1}%" y="{2}" width="{3}%" height="{4}"/>').format(
-        name, f"{left + 0.04 * width:.2f}", f"{top:.1f}", f"{0.92 * width:.2f}", f"{height:.1f}"
+        css_class,
+        f"{left + 0.04 * width:.2f}",
+        f"{top:.1f}",
+        f"{0.92 * width:.2f}",
+        f"{height:.1f}",
     )
 
 

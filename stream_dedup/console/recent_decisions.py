@@ -41,7 +41,7 @@ FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "un
 @dataclass(frozen=True, slots=True)
 class DecisionFilter:
     """A filter of decisions; an empty field accepts all. `header`: (name, part of the value).
-    `verdict`: also `copy`, the duplicates that `Recent.hosts` counts.
+    `verdict` can also be `copy`: copies of a page with another id.
     `until_ms`: only decisions whose record time is before this time.
     """
 
@@ -198,7 +198,7 @@ class Recent:
             elif whole_ms:
                 unread_ms = min(self._last_read_ms, whole_ms)
                 self._partial.update(range(unread_ms // 60_000, whole_ms // 60_000 + 1)[-MINUTES:])
-                self._partial.add(now // 60_000)  # the documents per second are not all
+                self._partial.add(now // 60_000)  # its documents per second are incomplete
             self._last_read_ms = now
             for decision in decisions:
                 self._number += 1
@@ -207,7 +207,7 @@ class Recent:
                 self._minutes.setdefault(time_ms // 60_000, Counter())[
                     known_reason(decision.reason)
                 ] += 1
-                # When records that were stored at the start were written is not known.
+                # Records stored before the start count at their record time, later ones now.
                 self._read_in_second[(time_ms if is_first else now) // 1000] += 1
             for second in [read for read in self._read_in_second if read <= now // 1000 - 60]:
                 del self._read_in_second[second]

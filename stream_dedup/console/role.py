@@ -1,7 +1,7 @@
 """Run the role console: it reads the newest decisions and serves the pages. It writes nothing.
 
-The role is ready while it can read the outputs. While it cannot, `/readyz` gives the reason, and so
-do the pages.
+The role is ready while it can read the outputs. While it cannot, `/readyz` and the pages
+report the reason.
 
 Invariants: no verdict depends on this role; it has no durable state, so any number of replicas may
 run.

@@ -36,7 +36,7 @@ def title_of(status: int) -> str:
 
 @contextlib.contextmanager
 def as_page_errors() -> Iterator[None]:
-    """Raise each error in the body as a `PageError`; log internal errors."""
+    """Raise each error in the `with` block as a `PageError`; log internal errors."""
     try:
         yield
     except PageError:

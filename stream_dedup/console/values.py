@@ -143,7 +143,7 @@ class FoundDocuments:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A page with copies in a group, with the number of its `fetches` from `first_ms` to `newest_ms`.
+    """A copy in a group, with the number of its `fetches` from `first_ms` to `newest_ms`.
     `output_position`: the position of its newest fetch on an output; `better`: as in `Decision`.
     """
 
@@ -168,9 +168,9 @@ class DocumentGroup:
     `copies`: the number of documents with another id that were judged copies of it;
     `fetched_again`: how often the kept document itself was read again; `released`: the number of
     former copies that an operator released. `counted`: the number of all three by the log; None if
-    the log does not count them. `members`: some pages with copies, the newest first, of
-    `member_count`; `released_members`: the newest released ones. `oldest_ms`, `newest_ms`: the first
-    and last record time of copies, 0 without any. `best`: the last copy that was better than the kept
+    the log does not count them. `members`: some of the `member_count` pages that are copies, the
+    newest first; `released_members`: the newest released ones. `oldest_ms`, `newest_ms`: first and
+    last record time of copies, 0 without any. `best`: the last copy that was better than the kept
     document and all earlier copies; None without one. `host`: the host of the kept document.
     `earliest`: the member with the lowest time; None if it was not looked up.
     """
@@ -382,8 +382,8 @@ class IndexPlans:
     started_ms: int = 0
 
     def plan_at(self, log_position: str) -> Plan | None:
-        """Return the plan that judged a document, by the position in the log that decided
-        (`8812/17`); None if that is no such position.
+        """Return the plan that judged a document, by its position in the log (`8812/17`);
+        None if `log_position` is no such position.
         """
         offset = log_position.partition("/")[0]
         if not offset.isdecimal() or len(offset) > 19:

@@ -230,7 +230,7 @@ def test_only_the_newest_dead_letters_are_read(
         "dlq.documents-0@1",
     )
     assert read_remarks(new_attention) == [
-        "Dead letters that were not sent back: of the newest 2 (stage decode)."
+        "Dead letters that were not sent back: 2 of the newest 2 (stage decode)."
     ]
 
 
@@ -251,7 +251,7 @@ def test_hosts_are_reported_by_their_latest_signal(
     cluster.add_signal("odd.example", [7])
 
     assert read_remarks(new_attention) == [
-        "gone.example: 60 documents, nearly all of this host, were dropped as copies",
+        "gone.example: nearly all documents of this host (60) were dropped as copies",
         "page.example: about 25 pages were dropped as copies of one page",
     ]
 

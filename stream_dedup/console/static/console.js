@@ -9,17 +9,17 @@
 })();
 (() => {
   const button = (text, act) => {
-    const made = document.createElement("button");
-    made.type = "button";
-    made.textContent = text;
-    made.addEventListener("click", () => act(made));
-    return made;
+    const element = document.createElement("button");
+    element.type = "button";
+    element.textContent = text;
+    element.addEventListener("click", () => act(element));
+    return element;
   };
   for (const command of document.querySelectorAll(".command")) {
     if (!navigator.clipboard) break; // browsers provide it only over HTTPS and on localhost
-    const copy = async (made) => {
+    const copy = async (element) => {
       await navigator.clipboard.writeText(command.textContent);
-      made.textContent = "Copied";
+      element.textContent = "Copied";
     };
     command.after(" ", button("Copy", copy));
   }
@@ -49,11 +49,11 @@
   const main = document.querySelector("main");
   const rows = document.querySelector("#rows[data-live]");
   const pause = document.getElementById("pause");
-  const every = 1000 * Number(rows ? 2 : main.dataset.refresh);
-  if (!every) return;
+  const INTERVAL_MS = 1000 * Number(rows ? 2 : main.dataset.refresh);
+  if (!INTERVAL_MS) return;
   const LIVE = "Updates every 2 s.";
   let paused = false;
-  let wait = every;
+  let wait = INTERVAL_MS;
   const showStatus = (text, isBad = false) => {
     const live = document.getElementById("live");
     live.replaceChildren(text);
@@ -94,7 +94,7 @@
           const page = new DOMParser().parseFromString(await response.text(), "text/html");
           if (!paused && !isInUse()) replaceContents(page);
         }
-        wait = every;
+        wait = INTERVAL_MS;
       } catch {
         wait = Math.min(2 * wait, 30000);
         if (!paused) showStatus(`The console does not answer; the page shows the state of ${refreshedAt}Z.`, true);
