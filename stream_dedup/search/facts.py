@@ -24,12 +24,11 @@ class TextFacts(NamedTuple):
 
     `output_position`: the position of its record on an output; `source_position`: that of its
     source record, empty if the record does not name it. `group_position`: the position of the kept
-    document that this is a copy of, or was a copy of before it was released; empty for another kept
-    document. `log_offset`: the offset of the log
-    record that decided, -1 without one; `log_row`: the row in that record. `better`: the rule by
-    which this copy is better than the kept document and all earlier copies; empty if it is not.
-    `counted`: the number of copies by the log, including this one; 0 if the log does not count.
-    `kept_id` and `counted` are stored only with the group.
+    document that this is a copy of, or was a copy of before it was released; empty if it never was
+    a copy. `log_offset`: the offset of the log record that decided, -1 without one; `log_row`: the
+    row in that record. `better`: the rule by which this copy is better than the kept document and
+    all earlier copies; empty if it is not. `counted`: the number of copies by the log, including
+    this one; 0 if the log does not count. `kept_id` and `counted` are stored only with the group.
     """
 
     output_position: str
@@ -64,7 +63,7 @@ class TextFacts(NamedTuple):
         return self.reason == Reason.RELEASED.label
 
     @property
-    def is_copy(self) -> bool:
+    def is_duplicate(self) -> bool:
         """Whether this document was judged a copy of a kept document, or is the kept page read again."""
         return bool(self.group_position) and not self.is_released
 

@@ -174,11 +174,10 @@ class Finder:
             return {}
 
     def _group_of(self, facts: TextFacts) -> str:
-        """Return the position of a document's group: that of the kept document, which may be the document
-        itself; empty if a kept document has no copies. A released document without copies is in its
-        former group.
+        """Return the source position of the kept document in a document's group; empty if the
+        document is kept and has no copies. A released document without copies is in its former group.
         """
-        if facts.is_copy or not self._engine.group(facts.source_position):
+        if facts.is_duplicate or not self._engine.group(facts.source_position):
             return facts.group_position
         return facts.source_position
 
@@ -233,8 +232,8 @@ class Finder:
     def group(
         self, document: str, limit: int = MEMBERS_MAX, offset: int = 0
     ) -> DocumentGroup | None:
-        """Return the group of a document with at most `limit` members after the newest `offset`; None
-        without a group. `document`: the document's position in the source or an output, or its id.
+        """Return the group of a document with at most `limit` members, without the first `offset`;
+        None without a group. `document`: its position in the source or an output, or its id.
         """
         group = self._engine.group(document)
         if group is None:
@@ -341,7 +340,7 @@ class Finder:
         )
 
     def _to_member(self, fetches: Sequence[TextFacts]) -> GroupMember:
-        """Return a page with copies, by its first fetch in the order of `fetches`."""
+        """Return a page that is a copy, by its first fetch in the order of `fetches`."""
         facts = fetches[0]
         host = self._hosts.of(facts.id.encode())
         return GroupMember(

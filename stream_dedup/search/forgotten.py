@@ -1,7 +1,7 @@
 """Decide which documents the search must not show, by the control records `forget` in the log. Pure.
 
 A `forget` covers every document of its id that the log decided before it. The position in the log
-(`dedup.log`) is compared, so the order in which the search reads the two records does not matter. A
+(`dedup.log`) is compared, so the search may read the document and its `forget` in any order. A
 later document of the id is shown, because `forget` does not ban an id. For a record without a
 position in the log, the times are compared; a record without a time, or with a time in the future,
 is covered.

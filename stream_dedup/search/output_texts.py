@@ -83,11 +83,11 @@ class OutputTexts:
             while messages:
                 decoded_count = 0
                 try:
-                    for text in _decode_each(
+                    for output_text in _decode_each(
                         self._page_decoder, messages, lambda: time.monotonic() >= deadline
                     ):
                         message = messages[decoded_count]
-                        texts[message.position] = text.text
+                        texts[message.position] = output_text.text
                         decoded_count += 1
                 except AwayError:
                     decoded_count += 1  # skip the record whose text did not arrive

@@ -373,7 +373,7 @@ class TextFiller:
 
     def _forget(self, forgotten_ids: Sequence[ForgottenId], log_offset: int, now: float) -> None:
         """Commit the added documents, then forget the ids in a second commit. `log_offset`: the
-        next offset of the log before their `forget` records, for the first commit.
+        next offset of the log in the first commit, so that a restart reads their `forget` again.
         """
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
@@ -395,9 +395,9 @@ class TextFiller:
             return self._stop.is_set() or self._dependencies.monotonic() >= deadline
 
         try:
-            for text in self._local.texts.decode_each(documents, is_hurried):
+            for output_text in self._local.texts.decode_each(documents, is_hurried):
                 self._health.beat()
-                self._add(documents[added], text)
+                self._add(documents[added], output_text)
                 added += 1
                 deadline = self._dependencies.monotonic() + _TEXT_SECONDS
         except AwayError as error:
@@ -428,13 +428,13 @@ class TextFiller:
         self._metrics.set_away(type(away), True)
         self._away = away
 
-    def _add(self, message: Message, text: OutputText) -> None:
-        if text.unreadable_reason:
-            self._report_missing_text(message, text.unreadable_reason)
-        decision = decision_of(message, shorten_id(text.id))
-        place = parse_log_place(decision.log)
-        log_offset = -1 if place is None else place.offset
-        id_key = key_of(id_in_log(text.id, *self._local.log_ids))
+    def _add(self, message: Message, output_text: OutputText) -> None:
+        if output_text.unreadable_reason:
+            self._report_missing_text(message, output_text.unreadable_reason)
+        decision = decision_of(message, shorten_id(output_text.id))
+        log_place = parse_log_place(decision.log)
+        log_offset = -1 if log_place is None else log_place.offset
+        id_key = key_of(id_in_log(output_text.id, *self._local.log_ids))
         if self._forgotten.covers(id_key, log_offset, decision.time_ms):
             return
         hides_kept_id = self._forgotten.hides_displayed_id(
@@ -452,16 +452,16 @@ class TextFiller:
             kept_id="" if hides_kept_id else decision.kept_id,
             log_offset=log_offset,
             source_position=decision.source_position,
-            log_row=0 if place is None else place.place,
+            log_row=0 if log_place is None else log_place.place,
             better=decision.better,
             counted=decision.copies or 0,
-            title=text.title[:_TITLE_CHARACTERS_MAX],
+            title=output_text.title[:_TITLE_CHARACTERS_MAX],
         )
         hosts = [
             self._hosts.of(name.encode("utf-8", "replace")) for name in (facts.id, facts.kept_id)
         ]
         is_of_other_host = facts.group_position and all(hosts) and hosts[0] != hosts[1]
-        words = words_of(text.text, self._local.languages)
+        words = words_of(output_text.text, self._local.languages)
         self._engine.add_text(facts, words, id_key, hosts if is_of_other_host else ())
 
     def _report_missing_text(self, message: Message, reason: str) -> None:

@@ -76,24 +76,24 @@ def _mark_matches(
     for place, pair in enumerate(itertools.pairwise(words)):
         if pair in wanted_pairs:
             matching |= {place, place + 1}
-    inside = bytearray(len(data))
+    states = bytearray(len(data))
     for place, (start, stop) in enumerate(spans):
-        inside[start:stop] = (_MATCHES if place in matching else _DIFFERS) * (stop - start)
-    begin, pending, state = 0, "", False
+        states[start:stop] = (_MATCHES if place in matching else _DIFFERS) * (stop - start)
+    begin, pending, was_match = 0, "", False
     for token, folded_token in zip(tokens, folded, strict=True):
         end = begin + len(folded_token)
         is_space = token.isspace()
         # A space between two matching words is marked too.
-        checked = inside[end : end + 4] if is_space else inside[begin:end]
+        checked = states[end : end + 4] if is_space else states[begin:end]
         # 2.5 does not match 1.5, though both contain the word 5.
-        is_other = not is_space and _DIFFERS in checked and any(map(str.isdigit, token))
-        matches = _MATCHES in checked and not is_other and (state or not is_space)
-        if matches != state and pending:
-            yield pending, state
+        is_other_number = not is_space and _DIFFERS in checked and any(map(str.isdigit, token))
+        matches = _MATCHES in checked and not is_other_number and (was_match or not is_space)
+        if matches != was_match and pending:
+            yield pending, was_match
             pending = ""
-        pending, state, begin = pending + token, matches, end
+        pending, was_match, begin = pending + token, matches, end
     if pending:
-        yield pending, state
+        yield pending, was_match
 
 
 @lru_cache(50_000)

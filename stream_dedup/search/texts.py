@@ -109,8 +109,8 @@ class TextIndex:
         self._added = 0
         # Positions of the documents that were forgotten since the last commit.
         self._removed_positions: set[str] = set()
-        # Copies and releases that were added since then, by whether it is a release and the source
-        # position.
+        # Copies and releases added since then without their other record, by (is release, source
+        # position).
         self._pending_halves: dict[tuple[bool, str], TextFacts] = {}
         self.checkpoint = self._read_checkpoint()
 
@@ -171,18 +171,18 @@ class TextIndex:
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
-        if facts.is_copy:
+        if facts.is_duplicate:
             self._count_copy(facts)
         copy_position = ""
-        if facts.source_position and (facts.is_copy or facts.is_released):
+        if facts.source_position and (facts.is_duplicate or facts.is_released):
             facts, copy_position = self._join_release(facts)
-            hosts = hosts if facts.is_copy else ()
-        is_better = facts.is_copy and facts.better
+            hosts = hosts if facts.is_duplicate else ()
+        is_better = facts.is_duplicate and facts.better
         pair = " ".join(hosts)
         stored = facts._replace(kept_id="", counted=0)
         self._add_document(
             kind=[_DUPLICATE, *[_COPY] * (not facts.is_fetched_again)]
-            if facts.is_copy
+            if facts.is_duplicate
             else [_UNIQUE, *[_RELEASED] * facts.is_released],
             at=[
                 position
@@ -203,8 +203,8 @@ class TextIndex:
 
     def _join_release(self, facts: TextFacts) -> tuple[TextFacts, str]:
         """Remove the other record of a released document, and no longer count the document as a copy.
-        Return the facts of the document and the position of its copy; if there is no other record
-        yet, return `facts` and an empty position.
+        Return the facts of the document and the output position of the copy; if there is no other
+        record yet, return `facts` and an empty position.
         """
         query = self._both(
             self._term("at", facts.source_position),
@@ -234,9 +234,9 @@ class TextIndex:
 
     def _add_document(self, **fields: Any) -> None:
         """Add a document with the fields that are not empty."""
-        given = {name: value for name, value in fields.items() if value not in ("", [])}
+        non_empty = {name: value for name, value in fields.items() if value not in ("", [])}
         with self._writing() as writer:
-            writer.add_document(tantivy.Document.from_dict(given, self._schema))
+            writer.add_document(tantivy.Document.from_dict(non_empty, self._schema))
 
     def _count_copy(self, facts: TextFacts) -> None:
         """Add a copy, or a fetch of the kept page, to the sums of its group."""
@@ -366,7 +366,7 @@ class TextIndex:
             fetched_again=group.fetched_again - fetched_again,
             released=group.released - released,
             bytes_wasted=group.bytes_wasted
-            - sum(copy.wasted_bytes for copy in copies if copy.is_copy),
+            - sum(copy.wasted_bytes for copy in copies if copy.is_duplicate),
             newest_ms=newest_and_oldest[0],
             oldest_ms=newest_and_oldest[1] if was_oldest else group.oldest_ms,
         )
@@ -448,7 +448,7 @@ class TextIndex:
             matches,
             key=lambda match: (
                 -match.share,
-                match.facts.is_copy,
+                match.facts.is_duplicate,
                 -match.facts.time_ms,
                 match.facts.output_position,
             ),
@@ -549,17 +549,17 @@ class TextIndex:
         """
         nameless = self._facts_in_order(self._term("kind", _NAMELESS), "newest", None)
         forgotten = tantivy.Query.term_set_query(
-            self._schema, "group", [name for name, *_ in nameless]
+            self._schema, "group", [position for position, *_ in nameless]
         )
         query = self._term("host", host) if host else self._term("kind", _COPY)
-        wanted = {
+        aggregation = {
             "pairs": {
                 "terms": {"field": "pair", "size": limit},
                 "aggs": {"max": {"max": {"field": "time"}}},
             }
         }
         query = self._excluding(query, forgotten)
-        found = self._index.searcher().aggregate(query, wanted)["pairs"]["buckets"]
+        found = self._index.searcher().aggregate(query, aggregation)["pairs"]["buckets"]
         pairs = []
         for bucket in found:
             copies = self._excluding(self._term("pair", bucket["key"]), forgotten)
@@ -576,12 +576,12 @@ class TextIndex:
         """Return at most `limit` groups after the first `offset`: in the order `largest` those with the
         most copies first, in the order `newest` those with the newest copies first.
         """
-        by = "newest" if order == "newest" else "copies"
+        sort_field = "newest" if order == "newest" else "copies"
         # The engine allocates memory for all rows before the page, whether or not they exist.
         return [
             GroupFacts(*fields)
             for fields in self._facts_in_order(
-                self._term("kind", _GROUP), by, limit, offset=min(offset, self.group_count)
+                self._term("kind", _GROUP), sort_field, limit, offset=min(offset, self.group_count)
             )
         ]
 

@@ -309,7 +309,7 @@ def test_a_released_copy_counts_once_as_a_kept_document(
     other = facts(2, source_position="documents-0@2", reason="near", **group)
     records = [release, copy] if is_release_first else [copy, release]
     for record in (records[0], other, records[1]):
-        hosts = ["b.example", "a.example"] if record.is_copy else ()
+        hosts = ["b.example", "a.example"] if record.is_duplicate else ()
         engine.add_text(record, ["one"], key_of(record.id.encode()), hosts)
         if commits:
             engine.commit(CHECKPOINT)
