@@ -1,6 +1,6 @@
-"""Measurements that compare: each one runs beside its yardstick, on the same machine, broker and
+"""Benchmarks of the filter. Each one also measures a baseline, on the same machine, broker and
 documents.
 
-A ratio of two figures of one run says something about the filter; a figure alone says as much about
-the machine.
+Compare the ratio of two figures of one run; a single figure depends on the machine as much as on
+the filter.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench NAME`: one measurement, from the root of the source tree."""
+"""Run one benchmark from the root of the source tree: `python -m bench NAME`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Count documents and drops by the exact Jaccard similarity of a document to the nearest one that was
-kept before it.
+"""Count documents and drops by the exact Jaccard similarity of a document to the nearest document
+that was kept before it.
 
-The number of drops alone says little: a drop below 0.5 is false, one from 0.65 is intended by the
-default plan, and between them both are acceptable. So each document of a stream is counted in the
-band of its nearest document among those kept before.
+The number of drops alone says little: a drop below 0.5 is false, a drop from 0.65 is intended by
+the default plan, and between them a drop and a kept document are both acceptable. So each document
+of a stream is counted in the band of its nearest kept document.
 
 Invariants: a document is counted once, in one band; which document is nearest depends on the
 verdicts before it.
@@ -28,8 +28,8 @@ def band_index(jaccard: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BandCounts:
-    """How many documents of each band there were, and how many of them were dropped; adding two
-    adds band by band.
+    """The number of documents of each band, and how many of them were dropped. Adding two objects
+    adds them band by band.
     """
 
     documents: tuple[int, ...] = (0,) * len(BANDS)

@@ -29,10 +29,10 @@ _LICENCE_NOTE = "A text keeps the licence of its source."
 class Source:
     """Where the documents of a set come from.
 
-    `commits`: one, or several for versions of the same files. `path`: which files are documents; a
-    group `lang`, if it has one, holds the language, else that is `language`. `has_lines`: each line
-    of a file is a document, an id and its text. `most`: the most files of a commit, chosen by a
-    digest of their path.
+    `commits`: one, or several for versions of the same files. `path`: a pattern of the files that
+    are documents; its group `lang`, if there is one, matches the language, otherwise `language` is
+    the language. `has_lines`: each line of a file is a document, an id and its text. `most`: the
+    largest number of files of a commit; they are chosen by a digest of their path.
     """
 
     repository: str

@@ -1,9 +1,9 @@
-"""The measured programs as child processes: started as an operator starts them, watched from
-outside, ended in order.
+"""Run the measured programs as child processes: start them as an operator does, observe them from
+outside, and stop them in order.
 
-Invariants: a child ends when its standard input does, and only this process holds the other end, so
-that no child outlives it however it dies; a child that ends by itself is an error with its last log
-lines, never a slow measurement.
+Invariants: a child ends when its standard input ends, and only this process holds the other end, so
+that no child outlives this process however it ends. A child that ends by itself is an error with
+its last log lines, never a slow measurement.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _MEMORY_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a child has used from its start to its end: CPU of user and system, and the most
-    resident memory.
+    """What a child used from its start to its end: CPU time (user and system) and peak resident
+    memory.
     """
 
     cpu_seconds: float

@@ -1,13 +1,14 @@
-"""The baseline: a program that copies `documents` to `copy` exactly once and does nothing else.
+"""Copy `documents` to `copy` exactly once, and do nothing else: the baseline of `bench path`.
 
-It uses the worker's clients in the worker's order (consume, produce, send offsets, commit), so that
-the difference between both is the cost of the filter, not of Kafka. Unlike the worker, it writes
-with one call for each record, as usual with confluent-kafka. Like a worker, it is a child process.
+The program uses the worker's clients in the worker's order (consume, produce, send offsets,
+commit), so that the difference between both is the cost of the filter, not of Kafka. Unlike the
+worker, it writes with one call for each record, as usual with confluent-kafka. Like a worker, it is
+a child process.
 
 Invariants: each record is copied at the next offset of its partition, so records of a partition
 that moved are left to its new owner; nothing is in flight between two calls, so partitions can move
-at any time. Kafka aborts a transaction during which they moved, and its records are read again; any
-other abort ends the program, because the measurement would be wrong.
+at any time. If partitions move during a transaction, Kafka aborts it, and its records are read
+again; any other abort ends the program, because the measurement would be wrong.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _FILL_SECONDS = 0.02
 
 
 class _Positions:
-    """The next offset of each partition that is ours: where the group stands, and 0 at its
-    beginning.
+    """The next offset of each assigned partition: the committed offset of the group, or 0 if there
+    is none.
     """
 
     def __init__(self, settings: Settings) -> None:

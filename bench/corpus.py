@@ -1,12 +1,13 @@
-"""Corpora of real texts with known near-duplicates: NAME.jsonl beside NAME.pairs.tsv, any number of
-them in a folder.
+"""Read corpora of real texts with known near-duplicates: NAME.jsonl and NAME.pairs.tsv, any number
+of them in a folder.
 
-A line of the first is a document with `id`, `text` and `lang`; the second has a header line and the
-columns `id_a`, `id_b`, `verdict` (`exact`, `dup`, `grey` or `diff`) and `jaccard`, in any order,
-among others.
+A line of NAME.jsonl is a document with `id`, `text` and `lang`. NAME.pairs.tsv has a header line
+and the columns `id_a`, `id_b`, `verdict` (`exact`, `dup`, `grey` or `diff`) and `jaccard`, in any
+order, and possibly others.
 
 Invariants: a pair that is not listed is `diff` and has a Jaccard below 0.3, so the truth is known
-of every pair of a set; documents of two sets are never compared, because no truth is known of them.
+for every pair of a set; documents of two sets are never compared, because no truth is known for
+them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class CorpusDocument:
 
 @dataclass(frozen=True, slots=True)
 class KnownPair:
-    """What is known of a listed pair."""
+    """The truth about a listed pair."""
 
     verdict: Verdict
     jaccard: float
@@ -54,7 +55,9 @@ class KnownPair:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """One set. `pairs` are the listed ones, by their documents' places, the smaller first."""
+    """One set. The keys of `pairs` are the listed pairs, as indexes in `documents`, the smaller
+    first.
+    """
 
     name: str
     documents: tuple[CorpusDocument, ...]

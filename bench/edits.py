@@ -38,7 +38,9 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class EditFinding:
-    """What came of texts of one length: exact Jaccard in the mean, share found by the plan."""
+    """The result for texts of one length: the mean exact Jaccard of the copies, and the share that
+    the plan found.
+    """
 
     kind: str
     words: tuple[int, int]

@@ -1,11 +1,11 @@
-"""Measure how fast a worker prepares records whose texts must be fetched, compared with records that
-contain the same texts.
+"""Measure how fast a worker prepares records whose texts must be fetched, compared with records
+that contain the same texts.
 
     python -m bench.elsewhere [--documents 8000] [--fetches 64] [--fetches 256]
 
-A web server in a separate process answers each request after 2, 20 or 200 ms. Timed is
-`Preparer.prepare` (decode, fetch, fingerprint, pack), without Kafka and index, which fetching does
-not affect. The result is the best of three runs.
+A web server in a separate process answers each request after 2, 20 or 200 ms. Only
+`Preparer.prepare` is timed (decode, fetch, fingerprint, pack), without Kafka and index, which
+fetching does not affect. The result is the best of three runs.
 """
 
 from __future__ import annotations

@@ -103,12 +103,12 @@ def _endless(
 
 
 class _Pool:
-    """The sentences of one language's endless pages, and the rule that picks them.
+    """The sentences of the endless pages of one language, and the rule that picks them.
 
-    Every place on a page has a separate set of p sentences, p a prime number. The n-th original is a
-    polynomial over the integers modulo p with the digits of (a permutation of) n as coefficients; its
-    value at the place's point selects the sentence. Two polynomials of degree d agree in at most d
-    points (the argument behind Reed and Solomon's codes, 1960).
+    Every place on a page has a separate set of p sentences, where p is a prime number. The n-th
+    original is a polynomial over the integers modulo p, with the digits of (a permutation of) n as
+    coefficients; its value at the point of a place selects the sentence. Two polynomials of degree
+    d agree in at most d points (the argument behind Reed and Solomon's codes, 1960).
     """
 
     def __init__(self, seed: int, code: str, size_bytes: int) -> None:

@@ -58,7 +58,7 @@ _CHANGED_MOST: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class FileTruth:
-    """What is true of the documents of a file, by row: which are copies, and which are grey."""
+    """The truth about the documents of a file, by row: which are copies, and which are grey."""
 
     documents: int
     copies: frozenset[int]
@@ -67,8 +67,8 @@ class FileTruth:
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """What one program did: recall, other documents that it dropped, CPU seconds of all its
-    threads, most memory in MB.
+    """The result of one program: recall, other documents that it dropped, CPU seconds of all
+    threads, and peak memory in MB.
     """
 
     program: str

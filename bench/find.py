@@ -1,16 +1,16 @@
-"""`bench find`: clues asked of the full-text engine that `run search` fills, beside a plain scan of
-the same texts.
+"""Search the full-text engine of `run search` for clues, and compare it with a plain scan of the
+same texts: `bench find`.
 
-Texts go to a file; from there into the engine as the role takes them in, with a commit as often as
-while it catches up. Then clues are asked: pieces of texts that are in it, cut where words begin and
-end, whole, with one word exchanged for another text's, and with one left out. A part of them is
-asked of a scan too, which looks at every text, cut into words before.
+Texts are written to a file, and from there to the engine as the role does it, with as many commits
+as while it catches up. Clues are pieces of these texts, cut at word boundaries: unchanged, with one
+word replaced by a word of another text, and with one word left out. For some clues the scan is
+measured too; it looks at every text, already split into words.
 
-What is timed is `Finder.find`: the clue cut into words, the engine, and the snippets of the
-documents found, whose texts come from the file instead of from Kafka.
+Only `Finder.find` is timed: splitting the clue into words, the engine, and the snippets of the
+documents found, whose texts are read from the file instead of from Kafka.
 
-Invariants: every answer that the scan is asked for must be the engine's, document by document, or
-there is a complaint; equal options make equal texts and clues.
+Invariants: the engine must return every answer that the scan returns, document by document, or the
+run reports a complaint; equal options make equal texts and clues.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FindOptions:
-    """What to measure. `clues`: of each language, length and change; `scans`: of all of them, how
-    many the scan gets.
+    """What to measure. `clues`: the number of clues for each language, length and change; `scans`:
+    the total number of clues for which the scan is measured.
     """
 
     documents: int = 100_000
@@ -64,7 +64,7 @@ class FindOptions:
 
 @dataclass(frozen=True, slots=True)
 class AskedClue:
-    """A clue, and the number of the text that it is of."""
+    """A clue, and the number of the text from which it was cut."""
 
     language: str
     tokens: int
@@ -75,8 +75,8 @@ class AskedClue:
 
 @dataclass(slots=True)
 class CellFigures:
-    """Clues of one language, length and change. `first`: how many had their text among the first;
-    `listed`: at all.
+    """Figures of the clues of one language, length and change. `first`: the number of clues whose
+    text was among the first results; `listed`: among any results.
     """
 
     language: str
@@ -103,8 +103,8 @@ class CellFigures:
 
 @dataclass(slots=True)
 class FindReport:
-    """All figures; `scans` are (tokens, milliseconds of the scan, of the engine) of each clue that
-    both were asked.
+    """All figures. `scans`: for each clue that was given to both, (tokens, milliseconds of the
+    scan, milliseconds of the engine).
     """
 
     options: FindOptions
@@ -158,7 +158,7 @@ class FindReport:
 
 
 class TextFile:
-    """Texts on the disk by their numbers, as they are and cut into words. Use as `with`."""
+    """Texts on disk by number, each as it is and split into words. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._texts = (folder / "texts").open("w+b")

@@ -1,15 +1,15 @@
 """Generate texts to search in, for `bench find`.
 
-What a search costs hangs on how many texts have the same words and the same pairs of neighbours. So
-words are drawn by the law of Zipf and Mandelbrot, as in real texts, and every second word is one of
-eight that follow the word before it, as `of` follows `because`. Chinese words are those of jieba's
-dictionary; English and Japanese ones are made up of syllables and of characters. (Articles of
-`prose` would not do: a few sentences stand in each of them, and a clue would be held by
-thousands.)
+The cost of a search depends on how many texts contain the same words and the same pairs of
+neighbours. So words are drawn by the law of Zipf and Mandelbrot, as in real texts, and every second
+word is one of eight that follow the word before it, as `of` follows `because`. Chinese words are
+those of jieba's dictionary; English words are generated from syllables, Japanese words from
+characters. (Articles of `prose` are not suitable: each contains a few of the same sentences, so
+thousands of texts would contain a clue.)
 
-Invariants: everything follows from the seed and the text's number, so that none has to be kept; no
-two texts are copies. There are `_WORDS` words in a language, and a million texts have more: a rare
-word is in more of the generated texts than it would be, so that searching them is rather harder.
+Invariants: a text depends only on the seed and its number, so texts need not be stored; no two
+texts are copies. A language has `_WORDS` words, and a million real texts have more: a rare word
+occurs in more of the generated texts than in real ones, so searching them is rather harder.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def generate_texts(seed: int, size_bytes: int, documents: int) -> Iterator[tuple
 
 
 class GeneratedTexts:
-    """Texts of drawn words. `size_bytes` is about their mean; a text has from half to one and a
-    half of it.
+    """Texts of random words. `size_bytes`: approximately the mean size; a text has 0.5 to 1.5 times
+    that size.
     """
 
     def __init__(self, seed: int, code: str, size_bytes: int) -> None:

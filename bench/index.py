@@ -1,22 +1,24 @@
-"""`bench index`: the index alone, durable, over a stream whose duplicates are known.
+"""Measure the index alone, with durable writes, on a stream whose duplicates are known: `bench
+index`.
 
-The order of a run, each step in a process of its own; with `judging_only` the first alone. With
-`reopen_bytes` the first, and then: open what the kill left with so much memory, and judge a
-fiftieth more.
-  1  fill      apply all records, check every answer, say sizes; killed with SIGKILL at its end
-  2  open      what the kill left
-  3  open      after that clean stop
-  4  restore   a snapshot of that volume into another, every file by its checksum, and opened
-  5  rebuild   the same log into an empty volume; it must end with the same chain of answers
+A run has these steps, each in a separate process. With `judging_only` it has only the first step.
+With `reopen_bytes` it has the first step, and then opens the killed volume with that much memory
+and judges a fiftieth more.
 
-Time is measured around `Index.apply` alone: from the bytes of log records to the bytes of answers,
-all of it written to RocksDB and its write-ahead log. The time to make the documents is not counted.
-CPU time is that of the whole process, all threads, RocksDB's own too: on a machine that does other
-things as well it is the figure to compare.
+    1  fill      apply all records, check every answer, print sizes; killed with SIGKILL at its end
+    2  open      open the killed volume
+    3  open      open the volume after the clean stop of step 2
+    4  restore   restore a snapshot of that volume into another, check every file's checksum, and open it
+    5  rebuild   apply the same log to an empty volume; it must end with the same chain of answers
 
-Invariants: a planted copy that is not found, or found as another's or at another distance, is a
-complaint, never a footnote; so is a volume that is another one after a kill, a stop, a restore or a
-rebuild.
+Only `Index.apply` is timed: from the bytes of log records to the bytes of answers, all written to
+RocksDB and its write-ahead log. The time to make the documents is not counted. CPU time is that of
+the whole process, including RocksDB's threads: on a machine that also does other work, compare CPU
+times.
+
+Invariants: a planted copy that is not found, or is found as the copy of another document or at
+another distance, is a complaint, never a footnote; so is a volume that differs after a kill, a
+stop, a restore or a rebuild.
 """
 
 from __future__ import annotations
@@ -51,10 +53,11 @@ _REOPENED_SHARE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """What to measure. Planted copies differ in as many bits as the plan finds for sure.
+    """What to measure. Planted copies differ in as many bits as the plan is certain to find.
 
-    `template`: all documents are pages of one site. `judging_only`: leave out what comes after the
-    first step. `reopen_bytes`: the memory with which to open and judge on after it.
+    `template`: all documents are pages of one site. `judging_only`: run only the first step.
+    `reopen_bytes`: the memory with which the volume is opened and judged further after the first
+    step.
     """
 
     documents: int
@@ -75,9 +78,7 @@ class IndexOptions:
 
 @dataclass(slots=True)
 class IndexReport:
-    """Everything measured. `curve` and `rebuild_curve` are the raw samples, stretch after
-    stretch.
-    """
+    """All results. `curve` and `rebuild_curve` contain the raw samples, one for each stretch."""
 
     options: IndexOptions
     curve: list[dict[str, Any]] = field(default_factory=list)

@@ -1,15 +1,16 @@
-"""The measured process of `bench index`: an index on RocksDB, fed with a known stream of log
+"""Run the measured process of `bench index`: an index on RocksDB that applies a known stream of log
 records.
 
-`python -m bench.index_child JOB` with a JSON object; one JSON object a line on standard output.
+Start it with `python -m bench.index_child JOB`, where JOB is a JSON object; it prints one JSON
+object a line.
 
-    fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes and how long
-              opening took; then it waits until standard input says `close`, or until it is killed
-    open      open the volume, say how long that took and what is in it, close it
-    restore   restore a snapshot into the volume, every file by its checksum, and open it
+    fill      apply the stream from where the volume ends; print a line for each stretch, then one with the sizes and how long
+              opening took; then wait until standard input says `close`, or until it is killed
+    open      open the volume, print how long that took and what it contains, close it
+    restore   restore a snapshot into the volume, check every file's checksum, and open it
 
-Invariants: only what the role calls of the index is timed, whatever the stream costs to make; what
-is compiled is compiled before; every answer is compared with what is known of its documents,
+Invariants: only the calls that the role makes to the index are timed, not the generation of the
+stream; kernels are compiled before; every answer is compared with what is known of its documents,
 outside the timed part.
 """
 

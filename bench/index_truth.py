@@ -22,8 +22,8 @@ from stream_dedup.log.schema import Judgement
 
 
 class RecordCounts(NamedTuple):
-    """Planted copies of a record, those found with their original and distance, and documents near
-    a stranger by chance.
+    """Counts for one record: planted copies, planted copies found with their original and distance,
+    and documents that are near an unrelated document by chance.
     """
 
     planted: int

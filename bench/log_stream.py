@@ -1,15 +1,14 @@
-"""A seeded stream of log records whose near-duplicates are known: what `bench index` feeds to an
-index.
+"""Generate a seeded stream of log records with known near-duplicates, for `bench index`.
 
-Document n is an original, whose print and sketch are a function of (seed, n), or a copy of an
-earlier original that differs from it in exactly `distance` random bits and has four values of the
-sketch drawn anew; so nothing has to be remembered, and every record can be made again.
+Document n is either an original, whose print and sketch are a function of (seed, n), or a copy of
+an earlier original: it differs from that in exactly `distance` random bits, and four values of its
+sketch are drawn again. So nothing must be stored, and every record can be generated again.
 
-Originals are as near as unrelated real pages are. There are two languages; a quarter of the bits of
-a print and a sixteenth of the values of a sketch are those of its language, the others are random:
-prints of one language lie 60 bits apart, those of two 64. Of `template` pages three quarters of the
-bits and two thirds of the values are those of one site: any two are 28 bits apart and 0.43 alike.
-How that compares with texts: docs/explanation/index-layout.md.
+Originals are as similar as unrelated real pages are. There are two languages; a quarter of the bits
+of a print and a sixteenth of the values of a sketch are those of its language, the others are
+random: prints of one language differ in 60 bits, those of two languages in 64. With `template`,
+three quarters of the bits and two thirds of the values are those of one site: any two pages differ
+in 28 bits and have similarity 0.43. docs/explanation/index-layout.md compares this with texts.
 
 Invariants: the same numbers make the same bytes; a copy's original comes before it in the stream;
 the sources' committed offsets follow a few records behind, as they do when workers commit.
@@ -49,8 +48,8 @@ _MIX_TWO: Final = np.uint64(0x94D049BB133111EB)
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """A log record, and for each of its documents the document that it is a copy of, or -1: (n,)
-    int64.
+    """A log record, and for each of its documents the number of the original that it copies, or -1:
+    (n,) int64.
     """
 
     offset: int
@@ -64,10 +63,8 @@ class StreamRecord:
 
 @dataclass(frozen=True, slots=True)
 class PrintStream:
-    """`documents` in all, of which the share `duplicates` are copies `distance` bits off, within
-    the plan's width.
-
-    With `template` all are pages of one site.
+    """A stream of `documents` documents. The share `duplicates` of them are copies that differ in
+    `distance` bits, within the plan's width. With `template` all are pages of one site.
     """
 
     plan: Plan

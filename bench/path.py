@@ -1,17 +1,17 @@
-"""`bench path`: the whole path beside a plain copy, in one run, on the same machine, broker and
-documents.
+"""Measure the whole path and a plain copy, in one run, on the same machine, broker and documents:
+`bench path`.
 
-A round measures each variant once: `copy` (exactly-once, nothing else), other programs that copy if
-they are asked for, and the filter with each plan that has a name. A measurement has topics of its
-own, filled before anything is timed: 1 the topics, 2 the documents, 3 the program or roles as child
-processes, 4 the group's committed offsets watched from outside until all is committed, 5 the
-balance.
+A round measures each variant once: `copy` (exactly once, nothing else), other programs that copy if
+they are requested, and the filter with each named plan. Each measurement has separate topics, which
+are filled before anything is timed. Its steps are: 1 create the topics, 2 produce the documents, 3
+start the program or roles as child processes, 4 watch the group's committed offsets from outside
+until all is committed, 5 compare the counts of input and output.
 
 Invariants: every variant is timed alike, from the first committed offsets at or past 5 % of the
-documents until all of them are committed, so that starting, joining and compiling are outside (with
-several workers, from when all of them have joined and every partition has moved since); a ratio is
-of two measurements of one round, and the median is of such ratios; the order turns around from
-round to round; in = out is counted, or the exit code is 1.
+documents until all of them are committed, so that starting, joining and compiling are not timed
+(with several workers, from when all of them have joined and every partition has moved since). A
+ratio is of two measurements of one round, and the median is of such ratios; the order of variants
+is reversed from round to round; in = out is checked, otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def run_path(options: PathOptions, say: Say) -> PathReport:
 
 @dataclass(frozen=True, slots=True)
 class BenchCluster:
-    """Where Kafka is; `pid`, `version` and `data`, its folder of partitions, are known of one of
-    our own only.
+    """A Kafka cluster. `pid`, `version` and `data` (the folder of its partitions) are known only
+    for a broker that this program started.
     """
 
     bootstrap: str
@@ -126,7 +126,7 @@ class BenchCluster:
 
 
 class Bench:
-    """Measures, one variant at a time, on one Kafka; `folder` holds what the roles keep
+    """Measures one variant at a time on one Kafka. `folder` contains what the roles store
     meanwhile.
     """
 

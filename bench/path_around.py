@@ -1,5 +1,5 @@
-"""The environment of a measurement of `bench path`: the machine, bytes on disk and loopback, a log that
-already contains documents.
+"""Describe the environment of a measurement of `bench path`: the machine, bytes on disk and
+loopback, a log that already contains documents.
 
 Figures also depend on cores, memory, libraries and the load of the machine before. Entries that are
 in the index before the measured documents are those of `bench index`: random fingerprints of a

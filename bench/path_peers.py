@@ -37,8 +37,8 @@ print(json.dumps({name: version(name) for name in sys.argv[1:]}))
 class CopyPeer:
     """A program that copies.
 
-    `packages` are those whose versions matter, its own first. `is_apart`: it lives in the peers'
-    environment, not in ours.
+    `packages`: those whose versions are reported, the program's own package first. `is_apart`: it
+    is installed in the peers' environment, not in this program's.
     """
 
     name: str

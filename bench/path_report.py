@@ -1,7 +1,7 @@
-"""What `bench path` measured: samples, and what is computed from them.
+"""Store the results of `bench path`: samples, and figures computed from them.
 
-Invariants: a ratio is of two measurements of one round, and the median is of such ratios; what was
-not measured is absent, never zero.
+Invariants: a ratio is of two measurements of one round, and the median is of such ratios; a value
+that was not measured is absent, never zero.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class PathOptions:
-    """What to measure. `broker` None is one of our own. After the rounds latency is measured at
-    each of `rates`, documents/s.
+    """What to measure. `broker`: None to start a local one. After the rounds, latency is measured
+    at each of `rates`, in documents/s.
 
-    `with_peers` adds other programs that copy to each round.
-    The index holds `index_entries` representatives before the first document comes.
+    `with_peers` adds other programs that copy to each round. The index contains `index_entries`
+    representatives before the first document arrives.
     """
 
     documents: int = 200_000
@@ -90,9 +90,10 @@ class PathOptions:
 
 @dataclass(frozen=True, slots=True)
 class PathReading:
-    """What was seen at one moment: the documents committed, and the CPU time of each role so far.
+    """The state at one moment: the number of committed documents, and the CPU time of each role so
+    far.
 
-    `is_complete` tells whether the workers' `Start` was over by then.
+    `is_complete`: whether the workers' `WorkerStart` was over.
     """
 
     seconds: float
@@ -106,11 +107,11 @@ class PathReading:
 
 
 class WorkerStart:
-    """When the workers' start is over: all have joined the group, and since then every partition
-    has moved.
+    """Detects when the workers' start is over: all have joined the group, and every partition has
+    moved since then.
 
-    A member that joins has the others end what they do and give partitions away, for seconds:
-    heartbeats tell them.
+    When a member joins, the others learn it from heartbeats, finish their work and give partitions
+    away, which takes seconds.
     """
 
     def __init__(self, workers: int, partitions: int) -> None:
@@ -141,13 +142,13 @@ class WorkerStart:
 class Sample:
     """One measurement of one variant.
 
-    `documents` and `seconds` are the window's; both are 0 if the run was too short to hold one.
-    `cpu_seconds` is of each role within the window, of several workers together, `stage_seconds`
-    the time that the loops spent in their stages there. `cpu_seconds_total` and `memory_bytes_max`,
-    that of the largest worker, are from the start of a child to its end. `first_commit_seconds` is
-    from the start of the children. `disk_bytes` is by topic, of all documents and one replica;
-    `loopback_bytes` of everything on the machine from the start of the children until all is
-    committed, because clients read ahead of what is committed.
+    `documents` and `seconds` are those of the timed window; both are 0 if the run was too short for
+    a window. `cpu_seconds`: by role, within the window, several workers together. `stage_seconds`:
+    the time that the loops spent in their stages within the window. `cpu_seconds_total` and
+    `memory_bytes_max` (of the largest worker) are from the start of a child to its end.
+    `first_commit_seconds`: since the start of the children. `disk_bytes`: by topic, of all
+    documents and one replica. `loopback_bytes`: of everything on the machine from the start of the
+    children until all is committed, because clients read ahead of what is committed.
     """
 
     variant: str
@@ -225,9 +226,9 @@ class Sample:
 
 @dataclass(slots=True)
 class PathReport:
-    """All that was measured, and on what.
+    """All measurements, and the environment.
 
-    `missing`: a sentence for each peer that was asked for and is not here.
+    `missing`: a sentence for each requested peer that is not installed.
     """
 
     options: PathOptions

@@ -1,16 +1,15 @@
-"""Other programs for the same work, in an environment of their own: the other end of
-`peers/answer.py`.
+"""Run other programs for the same work in a separate environment, through `peers/answer.py`.
 
-The child speaks JSON, one object a line, over its standard input and output. The first line it
-writes, unasked, is `{"versions": {package: version}, "missing": {package: reason}, "methods":
-[{"name", "plan", "does"}]}`. Then, to each line in, one line out:
+The child reads and writes JSON, one object a line. First, without a request, it writes
+`{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan",
+"does"}]}`. Then it writes one line for each line that it reads:
 
-    {"ask": "pairs", "method", "texts", "languages"}  -> {"pairs": [[place, place], ..]}: all that it takes
+    {"ask": "pairs", "method", "texts", "languages"}  -> {"pairs": [[place, place], ..]}: all pairs that it calls near
     any that fails                                    -> {"error": "..."}
 
-Invariants: no peer is ever imported here; one child at a time, ended with this object; a child that
-is silent for too long is ended, and that is an error; whatever ended a child, the next question is
-asked of a new one.
+Invariants: this process imports no peer; there is one child at a time, which ends with this object;
+a child that is silent for too long is ended, which is an error. Whatever ended a child, a new child
+answers the next question.
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ _ANSWER_SECONDS_MAX: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PeerMethod:
-    """One way a peer finds near-duplicates: its name, what it calls near, what makes the
-    signature.
-    """
+    """One method of a peer: its name, which texts it calls near, and how it makes the signature."""
 
     name: str
     plan: str
@@ -60,9 +57,7 @@ def peers_command(root: Path = _ROOT) -> list[str]:
 
 
 class Peers:
-    """The running child. `versions`: of each peer; `missing`: those that could not be loaded, and
-    why.
-    """
+    """The running child. `versions`: of each peer; `missing`: why a peer could not be loaded."""
 
     def __init__(
         self, command: Sequence[str], answer_seconds_max: float = _ANSWER_SECONDS_MAX

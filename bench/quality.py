@@ -1,21 +1,20 @@
-"""`bench quality`: what each recipe and plan finds among real texts whose near-duplicates are
-known, and what it drops falsely.
+"""Measure what each recipe and plan finds among real texts with known near-duplicates, and what it
+drops falsely: `bench quality`.
 
-Of every set, recipe and plan two things are measured:
+For every set, recipe and plan two things are measured:
 
-- *pairs*: all of them, none sampled: the exact distance of any two prints, then the plan's own predicate. Recall is of the
-  `dup` pairs; `exact` ones are easy and left out. A *false pair* is one that the truth calls
-  `diff`, listed or not.
+- *pairs*: all of them, without sampling: the exact distance of any two prints, then the plan's predicate. Recall counts the
+  `dup` pairs; the easy `exact` pairs are left out. A *false pair* is one whose truth is `diff`, listed or not.
 - *a stream*: the set's documents and as many pages of template sites (`templates`) in each of its languages, shuffled by a
-  seed, go through the very index (`offline`), each on a site of its own. A *false drop* is as in `truth`: no document
-  kept before resembles the dropped one by 0.5, or the one named does not. The rate is per 100,000
+  seed and judged by the real index (`offline`), each on a separate site. A *false drop* is as in `truth`: no document
+  kept before resembles the dropped one by 0.5, or the named one does not. The rate is per 100,000
   documents that are distinct from all kept before.
 
-Peers (other programs) say which pairs they take; their stream is a greedy pass over these pairs in
-the same order, which is what any index that gives all its neighbours would do.
+Peers (other programs) return the pairs that they call near; their stream is a greedy pass over
+these pairs in the same order, as any index that returns all neighbours would do it.
 
-Invariants: counts are of whole pairs and documents and add up over sets, groups and hash keys; a
-pair counts for `en` or `zh` if both its texts are of it, else for `ja+others`.
+Invariants: counts are of whole pairs and documents, and can be added over sets, groups and hash
+keys; a pair counts for `en` or `zh` if both texts have that language, otherwise for `ja+others`.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ Pairs = set[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class QualityOptions:
-    """What to measure. `plans` that need more than a recipe makes are left out. `keys`: hash keys,
-    the public one first.
+    """What to measure. `plans` that need more than a recipe computes are left out. `keys`: hash
+    keys, the public one first.
     """
 
     corpus: Path
@@ -79,11 +78,12 @@ class QualityOptions:
 
 @dataclass(frozen=True, slots=True)
 class PairCounts:
-    """What was counted; adding two adds each number.
+    """Counts; adding two objects adds each number.
 
-    `dup`, `grey`, `diff`: pairs of that truth; `found`, `grey_taken`, `false_pairs`: those of them
-    taken; `far_pairs`: false ones below a Jaccard of 0.3. `distinct`: streamed documents unlike all
-    kept before; `false_drops`: of the stream.
+    `dup`, `grey`, `diff`: the number of pairs with that truth; `found`, `grey_taken`,
+    `false_pairs`: how many of them the method called near; `far_pairs`: false pairs with a Jaccard
+    below 0.3. `distinct`: documents of the stream that are unlike all kept before; `false_drops`:
+    false drops of the stream.
     """
 
     dup: int = 0
@@ -119,10 +119,10 @@ class PairCounts:
 
 @dataclass(frozen=True, slots=True)
 class QualityFinding:
-    """What one method did with one set, under one hash key: counts of each language group that the
-    set has.
+    """The result of one method on one set, under one hash key: counts of each language group of the
+    set.
 
-    `bands`: the set's own documents of the stream, without the template pages.
+    `bands`: the set's documents in the stream, without the template pages.
     """
 
     method: str
@@ -135,7 +135,7 @@ class QualityFinding:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One line of the table: counts over all keys, and the least recall with any of them."""
+    """One line of the table: counts over all keys, and the lowest recall of any key."""
 
     method: str
     plan: str
@@ -162,11 +162,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class QualityReport:
-    """All findings, and what is needed to read them: `templates` is (pages, quantiles of the
-    nearest page's Jaccard).
+    """All findings, with the context to read them. `templates`: (pages, quantiles of the nearest
+    page's Jaccard).
 
-    `peers_failed`: of each method that failed, on which set and why; of it the sets before are
-    among the findings.
+    `peers_failed`: for each method that failed, the set and the reason; its findings for earlier
+    sets are included.
     """
 
     findings: tuple[QualityFinding, ...]
@@ -322,7 +322,7 @@ def plans_for(recipe: Recipe, plans: Iterable[Plan]) -> list[Plan]:
 
 
 class QualityStream:
-    """A set with the template pages added, in the order of a seed."""
+    """A set with the template pages added, in an order that depends on the seed."""
 
     def __init__(self, corpus: Corpus, seed: int) -> None:
         self.corpus = corpus
@@ -374,8 +374,8 @@ class QualityStream:
 
 
 class KnownPrints:
-    """Prints made once and given again: each plan judges the same stream, and keywords take their
-    time.
+    """Prints that are computed once and reused: each plan judges the same stream, and the recipe
+    `keywords` is slow.
     """
 
     def __init__(self, fingerprinter: Fingerprinter, texts: Sequence[str]) -> None:

@@ -47,7 +47,9 @@ PAGES = (
 
 
 class People:
-    """Readers of a console that runs beside the roles; `seconds`: what each page took."""
+    """Simulated users of a console that runs beside the roles; `seconds`: the time that each page
+    took.
+    """
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

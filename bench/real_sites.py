@@ -1,18 +1,18 @@
-"""Real sites: how many of their different pages are dropped, and how many copies are found.
+"""Measure how many different pages of real sites are dropped, and how many copies are found.
 
-A site is a file NAME.jsonl of rows `{"id", "text", "site", "page"}`, and `"title"` where it is
-known. `page` names what the versions of one page have in common. The rows go through the index in
-the order of the file, once for each set of thresholds.
+A site is a file NAME.jsonl of rows `{"id", "text", "site", "page"}`, with `"title"` where it is
+known. All versions of one page have the same `page`. The index judges the rows in the order of the
+file, once for each set of thresholds.
 
 - *lost*: the first version of a page was dropped as a copy of another page.
-- *versions*: later versions of a page that differ from all versions before, by the exact Jaccard
-  with the nearest of them, and how many of these were dropped, whichever page they name.
+- *versions*: later versions of a page that differ from all earlier versions, by the exact Jaccard
+  with the nearest of these, and how many of them were dropped, whichever page they name.
 - *edited*: a sample of pages with up to `EDITED_MAX` of their words exchanged, judged after the
-  site, within the site under the same title and on another site.
-- *families*: made-up groups of 2 to 8 pages that share 70 to 95 % of their words, one site, beside
+  site: on the same site with the same title, and on another site.
+- *families*: generated groups of 2 to 8 pages of one site that share 70 to 95 % of their words, and
   as many pages of one template; pages of a family are different pages.
 
-Invariants: everything follows from the files and the seed; Jaccards are exact, by `truth`.
+Invariants: everything depends only on the files and the seed; Jaccards are exact, by `truth`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """How alike pages of one site must be; `with_titles`: whether their titles are known."""
+    """The thresholds for pages of one site; `with_titles`: whether their titles are known."""
 
     plan: Plan
     with_titles: bool
@@ -84,10 +84,11 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class RealSiteFinding:
-    """What one set of thresholds did to one site.
+    """The result of one set of thresholds for one site.
 
-    `versions` and `versions_found`: changed versions and those that were dropped, for each of
-    `BANDS`. `edited_within` and `edited_across`: shares of the edited copies that were found.
+    `versions` and `versions_found`: the number of changed versions, and of those that were dropped,
+    for each of `BANDS`. `edited_within` and `edited_across`: how many of the `edited` copies
+    were found on the same site and on another site.
     """
 
     name: str
@@ -119,8 +120,9 @@ class RealSiteFinding:
 
 @dataclass(frozen=True, slots=True)
 class FamilyFinding:
-    """Pages of made-up families that share `share` per cent of their words: how many were dropped
-    although they are different pages, and how many copies of them on another site were found.
+    """The result for generated families whose pages share `share` per cent of their words: how many
+    pages were dropped although they are different, and how many copies of them on another site were
+    found.
     """
 
     share: int

@@ -1,4 +1,4 @@
-"""`bench files`: one file without its near-duplicates, by this program and by others."""
+"""Print the results of `bench files`: near-duplicates in one file, by this program and by others."""
 
 from __future__ import annotations
 

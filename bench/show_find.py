@@ -1,4 +1,6 @@
-"""`bench find`: the speed and recall of searches for texts that contain a query."""
+"""Print the results of `bench find`: the speed and recall of searches for texts that contain a
+query.
+"""
 
 from __future__ import annotations
 

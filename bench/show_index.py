@@ -1,4 +1,4 @@
-"""`bench index`: the index alone."""
+"""Print the results of `bench index`: the index alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench path`: the whole path beside a plain copy."""
+"""Print the results of `bench path`: the whole path, compared with a plain copy."""
 
 from __future__ import annotations
 

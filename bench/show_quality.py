@@ -1,4 +1,6 @@
-"""`bench quality`: what recipes and plans find among real texts, and what they drop falsely."""
+"""Print the results of `bench quality`: what recipes and plans find among real texts, and what they
+drop falsely.
+"""
 
 from __future__ import annotations
 

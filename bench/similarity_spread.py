@@ -1,7 +1,7 @@
 """Compare how similar the documents of `bench index` are to each other with real, distinct texts.
 
-Texts count as distinct if, for each two of them, at most half of their sketch values are equal, and
-more bits of their fingerprints differ than `bands` allows. They are added in random order, in
+Texts count as distinct if, for every two of them, at most half of their sketch values are equal,
+and more bits of their fingerprints differ than `bands` allows. They are added in random order, in
 batches, because documents of one batch are compared in another way.
 """
 

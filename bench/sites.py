@@ -1,19 +1,18 @@
-"""Large sites, made up: many pages of one template, each with words of its own, and planted copies
+"""Generate large sites: many pages of one template, each with different words, and planted copies
 of some of them.
 
-A page has `WORDS` words. A share of them, the template, is equal on all pages of its site: one half
-stands before what the page says and one half behind it. The rest is drawn anew for each page. So
-any two pages of a site have nearly the same Jaccard, which follows from the share, and a filter is
-right to keep them all while that is below its threshold.
+A page has `WORDS` words. A share of them, the template, is equal on all pages of its site: half of
+it comes before the words of the page, and half after them. The other words are drawn again for each
+page. So any two pages of a site have nearly the same Jaccard, which follows from the share, and a
+filter should keep them all while that is below its threshold.
 
-The pages of all sites of one kind come in an order drawn by lot, through one index, and the planted
-copies behind them. A copy is a page of which as many words were exchanged as bring its exact
-Jaccard with the page to the level wanted.
+One index judges the pages of all sites of one kind in random order, and then the planted copies. A
+copy is a page in which as many words were exchanged as give it the required exact Jaccard with the
+page.
 
-Invariants: everything follows from the seed; Jaccards are exact, by `truth`, with every page
-of the same site that was kept before. Pages of different sites share no template and are not
-compared: their Jaccard is next to nothing. Pages have a site and no title; copies are on another
-site.
+Invariants: everything depends only on the seed; Jaccards are exact, by `truth`, with every page of
+the same site that was kept before. Pages of different sites share no template and are not compared:
+their Jaccard is almost 0. Pages have a site and no title; copies are on another site.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ Words = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SiteOptions:
-    """What to measure. `pages`: of each language, template and size, at least one site; `copies`:
-    of each of them and level.
+    """What to measure. `pages`: the number for each language, template and size, at least one site;
+    `copies`: the number for each of these and each level.
 
     `templates`: shares of a page's words, in percent. `keys`: hash keys, the public one first.
     """
@@ -72,8 +71,8 @@ class SiteOptions:
 
 @dataclass(frozen=True, slots=True)
 class CopyCounts:
-    """Planted copies: how many, how many were dropped, and how many of those name a page that they
-    hardly resemble.
+    """The number of planted copies, of those that were dropped, and of dropped ones that name a
+    page that they hardly resemble.
     """
 
     planted: int = 0
@@ -88,11 +87,11 @@ class CopyCounts:
 
 @dataclass(frozen=True, slots=True)
 class SiteFinding:
-    """What one plan did, with one hash key, to all sites of one kind.
+    """The result of one plan, with one hash key, for all sites of one kind.
 
-    `alike`: least and greatest Jaccard of a page with the nearest one kept before it, site openers
-    left out. `worst`: of all sites the greatest share of pages that were dropped falsely. `copies`:
-    for each of `LEVELS`.
+    `alike`: the lowest and highest Jaccard of a page with the nearest page kept before it, without
+    the first page of each site. `worst`: the highest share of falsely dropped pages of any site.
+    `copies`: for each of `LEVELS`.
     """
 
     language: str
@@ -133,9 +132,7 @@ class SiteFinding:
 
 @dataclass(frozen=True, slots=True)
 class SiteSummary:
-    """Findings of one plan, template and size put together, over keys and over the languages
-    named.
-    """
+    """The findings of one plan, template and size, combined over keys and over the named languages."""
 
     method: str
     plan: str
@@ -161,7 +158,7 @@ class SiteSummary:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A planted copy: of which page it is one, at which of `LEVELS`, and its text."""
+    """A planted copy: the number of its page, its level (index in `LEVELS`), and its text."""
 
     of: int
     level: int
@@ -169,8 +166,8 @@ class Copy:
 
 
 class SitePages:
-    """All sites of one language, template and size: texts by page number, the order they come in,
-    copies behind them.
+    """All sites of one language, template and size: texts by page number, the order of judging, and
+    the copies, which are judged last.
     """
 
     def __init__(self, language: str, template: int, size: int, options: SiteOptions) -> None:

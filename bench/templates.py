@@ -31,8 +31,8 @@ KIND: Final = "template"
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """Generated pages, the pairs of them with a Jaccard of at least `LISTED_FROM`, and of each page
-    its nearest one's.
+    """Generated pages, the pairs of them with a Jaccard of at least `LISTED_FROM`, and for each
+    page the Jaccard of its nearest page.
     """
 
     documents: tuple[CorpusDocument, ...]

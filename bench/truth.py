@@ -37,7 +37,7 @@ BY_CHARACTERS = ("zh", "zh-Hant", "ja", "th")
 
 
 class _Separated(dict[int, str]):
-    """The translation of characters for word splitting: the character, nothing, or a space."""
+    """A character map for word splitting: each character becomes itself, nothing, or a space."""
 
     def __missing__(self, code_point: int) -> str:
         """Look a character up when it is first seen."""
