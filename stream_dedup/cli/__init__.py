@@ -1,4 +1,4 @@
-"""The commands. A command has one file, or shares that of its group.
+"""The commands. Each command has a file, or is in the file of its group.
 
 `app` lists the commands, `options` declares them, `exit_codes` converts errors to exit codes.
 

@@ -1,8 +1,8 @@
 """Define the program: its commands, in the order of `--help`.
 
-A command such as `dlq show` is the function `dlq_show_command` in `dlq_show.py`, or in `dlq.py`. Its
-file is imported only when the command is called. The overview and completion parse the help from the
-file instead, which is faster.
+The command `dlq show` is the function `dlq_show_command` in `dlq_show.py`; without such a file it
+would be in `dlq.py`, like `config show` in `config.py`. A file is imported only when its command is
+called. For the overview and completion, the help is parsed from the file, which is faster.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def dlq_redrive_command(
 ) -> int:
     """Send dead letters back to `documents` in their original form.
 
-    Fix the cause first: each is judged as a new document. If a run leaves one out, a later run sends
-    those after it again.
+    Fix the cause first: each is judged as a new document. Later runs send all dead letters after a
+    skipped one again.
     """
     selection = Selection(tuple(stages or ()), tuple(classes or ()), contains)
     totals: Counter[str] = Counter()

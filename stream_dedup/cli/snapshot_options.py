@@ -35,7 +35,7 @@ def place_of(settings: Settings, argument: str | None) -> str:
             "There is no place for snapshots. Name a folder or a URL, or set "
             "STREAM_DEDUP_SNAPSHOTS."
         )
-    with raise_as(place):
+    with raise_as(place):  # refuses a URL with credentials
         return place
 
 
