@@ -65,9 +65,9 @@ def explain_command(
         read_compared(settings, name, takes_vectors=takes_vectors)
         for settings, name in zip(settings_of_each, names, strict=True)
     ]
-    found = explain_pair(names, documents, recipe, plan, settings_of_each[0].better, rows)
+    fields = explain_pair(names, documents, recipe, plan, settings_of_each[0].better, rows)
     if as_json:
-        print_json(found)
+        print_json(fields)
     else:
-        print_explanation(found)
+        print_explanation(fields)
     return 0

@@ -12,34 +12,34 @@ from stream_dedup.domain.terminal import console, print_table
 from stream_dedup.files.explain import to_rows
 
 
-def print_explanation(found: dict[str, Any]) -> None:
+def print_explanation(fields: dict[str, Any]) -> None:
     """Print the fields of `explain_pair`."""
-    page = console()
-    colour = "bold green" if found["verdict"] == "duplicate" else "bold yellow"
+    out = console()
+    colour = "bold green" if fields["verdict"] == "duplicate" else "bold yellow"
     explanation = (
-        f" ({found['reason']}): {found['explanation']}"
-        if found["reason"]
-        else f": {found['explanation']}"
+        f" ({fields['reason']}): {fields['explanation']}"
+        if fields["reason"]
+        else f": {fields['explanation']}"
     )
-    page.print(Text.assemble((found["verdict"], colour), explanation))
-    page.print()
+    out.print(Text.assemble((fields["verdict"], colour), explanation))
+    out.print()
     columns = ("name", "fingerprint", "features", "characters", "id")
     print_table(
         ["", *columns[1:]],
-        [[str(document[name]) for name in columns] for document in found["documents"]],
+        [[str(document[name]) for name in columns] for document in fields["documents"]],
     )
-    page.print()
-    print_table(["", ""], to_rows(found))
-    if found["differing"]:
-        page.print()
+    out.print()
+    print_table(["", ""], to_rows(fields))
+    if fields["differing"]:
+        out.print()
         rows = [
             [printable(feature["feature"]), *(_weight(weight) for weight in feature["weights"])]
-            for feature in found["differing"]
+            for feature in fields["differing"]
         ]
         print_table(["features that differ most", "first", "second"], rows)
-        hidden = found["differing_total"] - len(found["differing"])
+        hidden = fields["differing_total"] - len(fields["differing"])
         if hidden:
-            page.print(f"... and {hidden:,} more; use --rows N to show more.", style="dim")
+            out.print(f"... and {hidden:,} more; use --rows N to show more.", style="dim")
 
 
 def _weight(weight: float) -> str:

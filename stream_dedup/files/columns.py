@@ -232,7 +232,7 @@ def _require_prints(names: Sequence[str], table_name: str) -> None:
 
 
 def find_prints(targets: Sequence[str], unread_names: list[str] | None = None) -> list[SourceFile]:
-    """Return the files of prints, sorted by the names of their sources, as `check` reads these.
+    """Return the files of prints, in the order in which `check` reads their sources.
 
     Append to `unread_names` the names of the files that contain no prints.
 

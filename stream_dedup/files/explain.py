@@ -201,28 +201,28 @@ def _judge_pair(
     )
 
 
-def to_rows(found: dict[str, Any]) -> list[list[str]]:
+def to_rows(fields: dict[str, Any]) -> list[list[str]]:
     """Return the fields of `explain_pair` as rows (name, text) of a table."""
-    rows = [["recipe", found["recipe"]], ["plan", found["plan"]]]
-    if found["similarity"] is not None:
-        required = found["similarity_threshold"]
+    rows = [["recipe", fields["recipe"]], ["plan", fields["plan"]]]
+    if fields["similarity"] is not None:
+        required = fields["similarity_threshold"]
         threshold = f"; copies: {required:.2f} or more" if required else ""
-        rows.append(["similarity", f"{found['similarity']:.2f}{threshold}"])
-        if bands := found["bands_shared"]:
+        rows.append(["similarity", f"{fields['similarity']:.2f}{threshold}"])
+        if bands := fields["bands_shared"]:
             rows.append(["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"])
-    distances, radius = [block["distance"] for block in found["blocks"]], found["radius"]
+    distances, radius = [block["distance"] for block in fields["blocks"]], fields["radius"]
     near = sum(distance <= radius for distance in distances)
     rows += [
-        ["distance", f"{found['distance']} bits; copies: at most {found['distance_threshold']}"],
+        ["distance", f"{fields['distance']} bits; copies: at most {fields['distance_threshold']}"],
         [
             "blocks",
             f"{near} of {len(distances)} within {counted(radius, 'bit')}; differences "
             + " ".join(map(str, distances)),
         ],
-        ["features", f"{found['features_shared']:,} of {found['features_total']:,} in both"],
+        ["features", f"{fields['features_shared']:,} of {fields['features_total']:,} in both"],
     ]
-    if found["verdict"] == "duplicate":
-        better = "the second" if found["better"] else "the first"
-        rows.append(["better copy", f"{better}, by the rule {found['rule']}"])
-    weight = found["weight_shared"]
+    if fields["verdict"] == "duplicate":
+        better = "the second" if fields["better"] else "the first"
+        rows.append(["better copy", f"{better}, by the rule {fields['rule']}"])
+    weight = fields["weight_shared"]
     return [*rows, ["weight", "none" if weight is None else f"{weight:.1%} in both"]]

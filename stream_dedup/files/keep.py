@@ -41,7 +41,7 @@ def require_no_index(keep: str, index: Path | None) -> None:
 
 
 def check_keep(keep: str, files: Sequence[SourceFile], time_field: str | None) -> None:
-    """Check before the files are read that their documents can have the value of `--keep`.
+    """Check, before the files are read, that their documents can have a value for `--keep`.
 
     Raises:
         UsageError: no document can have the value; the message contains the columns of the files.
@@ -93,8 +93,8 @@ class Ranks:
     _names: list[str] = field(default_factory=list)
 
     def rank_of(self, raw: RawDocument) -> float:
-        """Return the number or time in the column that `--keep` names; for `longest` and the other words a
-        placeholder.
+        """Return the number or time in the column that `--keep` names; a placeholder if `--keep` is
+        a word, such as `longest`.
         """
         self._names = self._names or list(map(str, raw.fields or ()))
         return NO_RANK if self.keep in _WORDS else to_rank(field_at(raw.fields, self.keep))

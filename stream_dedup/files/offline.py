@@ -430,10 +430,10 @@ def judge_batches(
     for batch in batches:
         first_open = first_number if settled_below is None else settled_below()
         numbering = Numbering(first_number, first_open, run_id)
-        written = format_prints(batch.prints.prints, recipe.width)
+        hex_digits = format_prints(batch.prints.prints, recipe.width)
         for row, judgement in enumerate(judge_prints(index, recipe, batch, numbering)):
             yield _to_judged(
-                first_number + row, batch.ids[row], judgement, written[row].decode(), run_id
+                first_number + row, batch.ids[row], judgement, hex_digits[row].decode(), run_id
             )
         first_number += len(batch.ids)
 

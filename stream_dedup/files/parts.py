@@ -9,8 +9,8 @@ larger than memory, and an interrupted run can be continued.
 
 Invariants: a part contains rows of one file only, and where it ends depends only on the source. A
 part is counted in `progress.json` after its files are on disk, and is then never written again. After
-a kill, the next run writes the other parts with the verdicts that the index gave first. So a run that
-was killed and continued ends with the same files as an uninterrupted run.
+a kill, the next run writes the other parts with the verdicts that the index has already given. So a
+run that was killed and continued ends with the same files as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class PartedOutput:
     def _judge_rows(
         self, decode: Decode, judge: Judge, advance: Callable[[int, int], None]
     ) -> Iterator[_Row]:
-        read: deque[tuple[tuple[int, int], RawDocument]] = deque()
+        raw_rows: deque[tuple[tuple[int, int], RawDocument]] = deque()
         pending: Pending = deque()
 
         def raws() -> Iterator[RawDocument]:
@@ -209,13 +209,13 @@ class PartedOutput:
                 first = next_row if number == next_file else 0
                 rows = read_documents([self.files[number]], advance, self.skipped_records, first)
                 for row_number, raw in enumerate(rows, first):
-                    read.append(((number, row_number), raw))
+                    raw_rows.append(((number, row_number), raw))
                     yield raw
 
         def letters() -> Iterator[_Row]:
             while pending and (letter := pending[0][1]) is not None:
                 self.report_letter(pending.popleft()[0], letter)
-                yield _Row(*read.popleft(), letter)
+                yield _Row(*raw_rows.popleft(), letter)
 
         texts: deque[Content] = deque()
 
@@ -227,7 +227,7 @@ class PartedOutput:
         for judged in judge(documents(), self.judged):
             yield from letters()
             pending.popleft()
-            yield _Row(*read.popleft(), judged, texts.popleft())
+            yield _Row(*raw_rows.popleft(), judged, texts.popleft())
         yield from letters()
 
     def _write_part(self, part: Sequence[_Row]) -> None:
@@ -422,7 +422,7 @@ def _added_fields(row: _Row) -> dict[str, Any]:
 
 
 def _has_value(raw: RawDocument, name: str) -> bool:
-    """Return whether a row has a value in a field, also one that its JSON omits."""
+    """Return whether a row has a value in a field, even if its JSON omits the value."""
     has_value = raw.fields is not None and raw.fields.get(name) is not None
     return has_value or raw.omits_bytes(name)
 

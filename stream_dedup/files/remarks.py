@@ -43,7 +43,7 @@ class Remarks:
     _most_similar: Judged | None = None
     _sibling_similarity: float = 0.0
     _sentences: dict[str, str] = field(default_factory=dict)
-    _last_file_read: str = ""
+    _last_file_with_text: str = ""
     _file_without_text: str = ""
     _optional_fields: dict[str, str] = field(init=False)
 
@@ -58,7 +58,7 @@ class Remarks:
         if (
             letter.error_class == "MissingField"
             and raw.fields
-            and file != self._last_file_read
+            and file != self._last_file_with_text
             and "fields" not in self._sentences
         ):
             self._file_without_text = file
@@ -72,8 +72,8 @@ class Remarks:
 
     def add_document(self, raw: RawDocument, text: Content, site: str) -> None:
         """Add a document that can be judged. `site`: empty if unknown."""
-        self._last_file_read = _file_of(raw)
-        if self._last_file_read == self._file_without_text:
+        self._last_file_with_text = _file_of(raw)
+        if self._last_file_with_text == self._file_without_text:
             self._file_without_text = ""
             del self._sentences["fields"]
         if (
@@ -91,7 +91,7 @@ class Remarks:
         if raw.form == "jsonl" and self.settings.id_field:
             self._counts["documents"] += 1
             self._counts["without an id"] += named_id(raw, self.settings.id_field) is None
-        self.repeated_ids.add_document(self._last_file_read)
+        self.repeated_ids.add_document(self._last_file_with_text)
         is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
         self._counts["texts"] += 1
         if not is_extracted and isinstance(text, str) and looks_like_markup(text):
