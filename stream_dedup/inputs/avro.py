@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 _DEPTH_MAX: Final = 64
 TYPES_MAX: Final = 1_000
-# Records and nulls take no bytes themselves; a value of n bytes may contain at most n + 1 times this
-# number of them.
+# Records and nulls are encoded in no bytes. A value of n bytes may contain at most
+# (n + 1) * _FREE_MAX of them.
 _FREE_MAX: Final = 16
 _LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}  # any other primitive takes 1
 _VALUE: Final = "value"
@@ -37,12 +37,12 @@ def require_library() -> None:
 
 
 def parse_avro_schema(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Return a parsed schema; `references` are the texts of the schemas that it refers to, which
-    are found by the names of their types.
+    """Return a parsed schema. `references`: the texts of the schemas whose types it uses, each
+    after its own references.
 
     Raises:
-        ValueError: it is too large or too deep, or could encode any number of items in a few
-        bytes; fastavro raises other errors.
+        ValueError: the schema is too large or too deep, or could encode any number of items in a
+        few bytes; fastavro raises other errors.
     """
     import fastavro  # noqa: PLC0415 - an extra
 

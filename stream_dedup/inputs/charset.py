@@ -28,7 +28,7 @@ _NO_MARKUP: Final = re.compile(
 )
 _META: Final = re.compile(rb"<meta[\s/]([^>]{0,4000})>", re.IGNORECASE)
 _ATTRIBUTE: Final = re.compile(rb"""([^\s"'/=]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"']+))""")
-_OF_CONTENT: Final = re.compile(rb"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
+_CHARSET_IN_CONTENT: Final = re.compile(rb"charset\s*=\s*[\"']?\s*([^\s;\"']+)", re.IGNORECASE)
 _XML: Final = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([^\"'>]*)")
 # The decoders that the standard uses for these names.
 _DECODED_AS: Final = {"gbk": "gb18030", "x-user-defined": "cp1252"}
@@ -51,13 +51,13 @@ def decode_page(raw: bytes, label: str | None = None) -> str:
     for mark, name in _MARKS:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(name, "replace")
-    of_server = _codec(label)
-    if of_server and not describe_wrong_encoding(text := raw.decode(of_server, "replace")):
+    server_codec = _codec(label)
+    if server_codec and not describe_wrong_encoding(text := raw.decode(server_codec, "replace")):
         return text
-    of_page = _codec(_declared(raw))
-    if of_page and of_page.startswith("utf-16"):
-        of_page = "utf-8"  # the declaration was read as ASCII, so it is wrong
-    return raw.decode(of_page or of_server or "utf-8", "replace")
+    page_codec = _codec(_declared(raw))
+    if page_codec and page_codec.startswith("utf-16"):
+        page_codec = "utf-8"  # the declaration was read as ASCII, so it is wrong
+    return raw.decode(page_codec or server_codec or "utf-8", "replace")
 
 
 def _declared(raw: bytes) -> str | None:
@@ -69,9 +69,9 @@ def _declared(raw: bytes) -> str | None:
         }
         if b"charset" in values:
             return values[b"charset"].decode("latin-1")
-        of_content = _OF_CONTENT.search(values.get(b"content", b""))
-        if of_content and values.get(b"http-equiv", b"").lower() == b"content-type":
-            return of_content[1].decode("latin-1")
+        in_content = _CHARSET_IN_CONTENT.search(values.get(b"content", b""))
+        if in_content and values.get(b"http-equiv", b"").lower() == b"content-type":
+            return in_content[1].decode("latin-1")
     xml = _XML.match(raw[:_MARKUP_BYTES].lstrip())
     return xml[1].decode("latin-1") if xml else None
 

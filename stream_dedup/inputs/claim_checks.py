@@ -150,7 +150,7 @@ class TextFetcher:
         """Return one text, or the dead letter of a missing one.
 
         Raises:
-            TextAwayError: it is unavailable now.
+            TextAwayError: the text is unavailable now.
         """
         return self.fetch([address], 0, self._text_bytes, self._text_bytes)[0]
 
@@ -169,8 +169,8 @@ class TextFetcher:
         more text.
 
         Raises:
-            TextAwayError: the first is unavailable now; or it is not fetched yet when `is_hurried`
-            returns True.
+            TextAwayError: the first text is unavailable now, or is not fetched yet when
+            `is_hurried` returns True.
         """
         if start == len(addresses):
             return []
@@ -213,9 +213,9 @@ class TextFetcher:
             self._has_launched = False
             if addresses is not self._requested:
                 self._requested = addresses
-                self._last = {addresses[place].url: place for place in range(start, len(addresses))}
+                self._last = {addresses[index].url: index for index in range(start, len(addresses))}
                 self._order = list({address.url: address for address in addresses[start:]}.values())
-                self._places = {address.url: place for place, address in enumerate(self._order)}
+                self._places = {address.url: index for index, address in enumerate(self._order)}
                 self._next = 0
                 for url in self._found.keys() - self._places.keys():
                     self._forget(url)
@@ -413,8 +413,8 @@ class TextFetcher:
         """
         del self._running[url]
         self._release(url)
-        place = self._places.get(url)
-        if place is not None:
+        index = self._places.get(url)
+        if index is not None:
             if found is not None:
                 self._found[url] = found
                 size = len(found) if isinstance(found, bytes) else 0
@@ -423,7 +423,7 @@ class TextFetcher:
             elif away is not None:
                 self._away[url] = away
             else:
-                self._next = min(self._next, place)
+                self._next = min(self._next, index)
         self._launch()
         if not self._running:
             # Not for each text: waking the caller is expensive, and it polls anyway.
@@ -442,7 +442,7 @@ class TextFetcher:
                 self._reserve(url, size)
 
     def _has_room(self, url: str, size: int) -> bool:
-        """Return whether `size` bytes of a text fit into the buffer; those of the first always do."""
+        """Return whether `size` bytes of a text fit into the buffer; the first text always fits."""
         is_first = self._first is not None and self._first.url == url
         return (
             is_first

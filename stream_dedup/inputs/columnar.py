@@ -31,7 +31,7 @@ from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 PARQUET, ARROW = ("parquet", "pq"), ("arrow", "arrows", "feather", "ipc")
 SUFFIXES = tuple(f".{name}" for name in (*PARQUET, *ARROW))
 _ROWS_AT_ONCE = 256
-_READ_BYTES: Final = 512 << 20  # of one read, as if each row had all bytes of its row group
+_READ_BYTES: Final = 512 << 20  # of one read; assumes that each row has all bytes of its row group
 _BYTES_AT_ONCE: Final = 16 << 20  # of the rows that are decoded to Python objects at once
 # Types whose rows may share their bytes.
 _SHARING: Final = ("dictionary", "run_end_encoded", "view")
@@ -43,15 +43,16 @@ class ColumnarRows(NamedTuple):
     """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and the
     number of rows of the file or None.
 
-    `lost` is an error message if `lost_rows` rows cannot be read; there is no batch then. `is_row`: one row is
-    lost; `is_large`: it is larger than a record may be. `codec` is the compression of a Parquet file.
+    `lost` is an error message if `lost_rows` rows cannot be read; there is no batch then.
+    `is_single_row`: one row is lost; `is_large`: that row is larger than a record may be. `codec`
+    is the compression of a Parquet file.
     """
 
     batch: Any
     first: int
     rows_of_file: int | None
     lost: str = ""
-    is_row: bool = False
+    is_single_row: bool = False
     is_large: bool = False
     codec: str | None = None
     lost_rows: int = 1
@@ -200,7 +201,7 @@ def _text_lists(schema: Any) -> list[str]:
 
     They are read as dictionaries, in which elements with an equal value share its memory.
     """
-    columns = [schema.column(place) for place in range(len(schema))]
+    columns = [schema.column(index) for index in range(len(schema))]
     return [
         column.path
         for column in columns
@@ -277,14 +278,20 @@ def _is_large(batch: Any) -> bool:
 
 
 def _too_large(path: Path, number: int, rows_of_file: int | None, count: int = 1) -> ColumnarRows:
-    """Return the lost rows of a row, or of a row group if `count` is larger than 1."""
+    """Report one row, or a row group of `count` rows, as lost because it is too large."""
     size = f"larger than {RECORD_BYTES_MAX >> 20} MiB"
     why = f"{path.name}:{number} is {size}, and was not read. Split it, or remove it."
     if count > 1:
         why = f"{path.name}: rows {number:,} to {number + count - 1:,} are {size} on average."
-    is_row = count == 1
+    is_single_row = count == 1
     return ColumnarRows(
-        None, number, rows_of_file, why, is_row=is_row, is_large=is_row, lost_rows=count
+        None,
+        number,
+        rows_of_file,
+        why,
+        is_single_row=is_single_row,
+        is_large=is_single_row,
+        lost_rows=count,
     )
 
 
@@ -338,7 +345,7 @@ def _shared_bytes(values: Any, counts: Any) -> int:
     if _is_text(values.type):
         return int(np.dot(_text_bytes(values)[: len(counts)], counts))
     return sum(
-        int(counts[place]) * _json_bytes(values.slice(place, 1)) for place in np.flatnonzero(counts)
+        int(counts[index]) * _json_bytes(values.slice(index, 1)) for index in np.flatnonzero(counts)
     )
 
 
@@ -379,7 +386,9 @@ def _split_damaged(path: Path, batch: Any, number: int) -> Iterator[ColumnarRows
     if damage is None:
         yield ColumnarRows(batch, number, None)
     elif batch.num_rows == 1:
-        yield ColumnarRows(None, number, None, _lost(path, f"row {number:,}", damage), is_row=True)
+        yield ColumnarRows(
+            None, number, None, _lost(path, f"row {number:,}", damage), is_single_row=True
+        )
     else:
         half = batch.num_rows // 2
         yield from _split_damaged(path, batch.slice(0, half), number)

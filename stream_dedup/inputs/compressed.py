@@ -45,8 +45,8 @@ _ACCEPTED_BYTES: Final = 8 << 20
 
 
 class Piece(NamedTuple):
-    """Unpacked bytes of a file, in their order. `offset` is that of their member in the file, or their
-    own if the file is not compressed; `begins`: they are the first of the member.
+    """Unpacked bytes of a file, in order. `offset`: the offset of their member in the file, or of
+    the bytes if the file is not compressed; `begins`: they are the first bytes of the member.
 
     `damage` is a reason why bytes are missing here; `data` is empty then, and earlier bytes of the
     same member may be wrong, because its checksum is at its end. `is_trailing`: all earlier bytes are

@@ -168,7 +168,7 @@ class Decoder:
         self._is_plain = not (
             self._json or self._is_encoded or settings.allow_bypass or self._settings.text_at
         )
-        # So do JSON objects whose text and id are strings.
+        # JSON objects whose text and id are strings also have a fast path.
         self._is_plain_json = self._json and not (
             self._framed
             or self._registry is not None
@@ -259,8 +259,8 @@ class Decoder:
                 documents.append(outcome)
             else:
                 outcomes[place] = outcome
-        of_documents: Any = list(zip(*documents, strict=True)) or [()] * 6
-        texts, ids, times_ms, scopes, sites, titles = of_documents
+        columns_of_documents: Any = list(zip(*documents, strict=True)) or [()] * 6
+        texts, ids, times_ms, scopes, sites, titles = columns_of_documents
         return Documents(
             places,
             list(texts),
@@ -416,9 +416,9 @@ class Decoder:
         """Return the address that a record names, None if it names none; the last of equal headers
         counts.
         """
-        place = self._settings.text_at or ""
-        if place.startswith(HEADER_PREFIX):
-            name = place.removeprefix(HEADER_PREFIX)
+        location = self._settings.text_at or ""
+        if location.startswith(HEADER_PREFIX):
+            name = location.removeprefix(HEADER_PREFIX)
             values = (value for header, value in reversed(message.headers) if header == name)
             value = next(values, None)
             try:
@@ -429,7 +429,7 @@ class Decoder:
                     "NotAnAddress",
                     f"The header {name!r} is not UTF-8; an address is expected.",
                 )
-        found = field_at(fields, place)
+        found = field_at(fields, location)
         if isinstance(found, list) and len(found) == 1:
             found = found[0]
         if found is MISSING or found is None or found == "":
@@ -438,7 +438,7 @@ class Decoder:
             return DeadLetter(
                 "field",
                 "NotAnAddress",
-                f"The field {place!r} contains {kind_of(found)}; an address is expected.",
+                f"The field {location!r} contains {kind_of(found)}; an address is expected.",
             )
         return found
 

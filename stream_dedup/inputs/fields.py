@@ -16,7 +16,7 @@ from stream_dedup.domain.document import DeadLetter
 MISSING: Final = object()
 decode_json = msgspec.json.Decoder().decode
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# The largest number of values in one JSON value: three bytes (`{},`) become 72 as an object.
+# The largest number of values in one JSON value: three bytes (`{},`) become an object of 72 bytes.
 VALUES_MAX: Final = 1_000_000
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[{,'))
 _TEXT: Final = re.compile(rb'"[^"]*"?')

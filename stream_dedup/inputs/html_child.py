@@ -1,9 +1,10 @@
 """Extract texts in a child process of `html`: read pages from standard input, write texts to standard
 output.
 
-A request is a length (4 bytes, big-endian) and UTF-8 of that length. An answer has one byte before
-the same: 0 if the UTF-8 is a title, a line feed and a text, 1 if it is the class of an error. For each page the process sets a
-timer of its CPU time, at which the kernel ends it (SIGPROF). It ends with its input.
+A request is a length (4 bytes, big-endian) and UTF-8 of that length. An answer is a byte, a length
+and UTF-8: after the byte 0 a title, a line feed and a text, after 1 the class of an error. For each
+page the process sets a timer of its CPU time, at which the kernel ends it (SIGPROF). The process
+ends with its input.
 
 The extractor is resiliparse (Apache-2.0). It returns the main content of a page without menus,
 banners, footers and readers' comments; otherwise each new comment would change the article. If the
@@ -148,8 +149,8 @@ def _mark_frame(document: Any) -> None:
     """Mark the elements around the content of a page: menus, footers, questions for consent, and
     headers and sidebars of links.
 
-    What may be content stays: lists of links in the content or below its heading, links as long
-    as headlines, sidebars of text, and headers with the page's heading.
+    Do not mark possible content: lists of links in the content or below its heading, links as
+    long as headlines, sidebars of text, and headers with the page's heading.
     """
     for element in document.query_selector_all(_FOOTERS)[:]:
         element.setattr(_FRAME, "")
@@ -159,11 +160,11 @@ def _mark_frame(document: Any) -> None:
     for element in document.query_selector_all(_HEADERS)[:]:
         has_heading = element.query_selector("h1, main, article") is not None
         if not has_heading and element.closest(_CONTENT) is None:
-            words, links = _count_texts(element)
+            words, links = _count_element_words(element)
             if words - links < WORDS_MIN:
                 element.setattr(_FRAME, "")
     for element in document.query_selector_all(_SIDES)[:]:
-        words, links = _count_texts(element)
+        words, links = _count_element_words(element)
         if 2 * links >= words:
             element.setattr(_FRAME, "")
     lists: dict[Any, list[Any]] = {}
@@ -178,7 +179,7 @@ def _mark_frame(document: Any) -> None:
             element.setattr(_FRAME, "")
 
 
-def _count_texts(element: Any) -> tuple[int, int]:
+def _count_element_words(element: Any) -> tuple[int, int]:
     """Return the number of words of an element, and of its links."""
     links = element.query_selector_all("a")[:]
     return _count_words(element.text), sum(_count_words(link.text) for link in links)

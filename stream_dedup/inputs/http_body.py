@@ -26,7 +26,7 @@ _SCANNED_BYTES: Final = 64 << 10
 _UTF_16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 # Returns the decoded body and whether it was complete; raises ValueError, zlib.error, OSError or
-# InputError if it has another coding.
+# InputError if the bytes have another coding.
 _Decode = Callable[[bytes, int], tuple[bytes, bool]]
 
 
@@ -35,8 +35,8 @@ def body_of(
 ) -> bytes | None:
     """Return the decoded body of `raw`, the bytes on the wire; None if it has more than `size_max`.
 
-    `header` returns a header's value by its name, empty if there is none. `is_cut`: the crawler cut
-    the body off, and the rest is accepted.
+    `header` returns a header's value by its name, empty if there is none. `is_cut`: the
+    crawler truncated the body, so an incomplete body is accepted.
 
     Raises:
         InputError: it is damaged or cut off; the message is the predicate of a sentence.

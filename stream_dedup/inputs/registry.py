@@ -107,8 +107,8 @@ class SchemaRegistry:
         body = unframe(value)
         if isinstance(body, str):
             return DeadLetter("decode", "NotFramed", body)
-        number = int.from_bytes(value[1:5], "big")
-        reader = self._reader(number)
+        schema_id = int.from_bytes(value[1:5], "big")
+        reader = self._reader(schema_id)
         if isinstance(reader, DeadLetter):
             return reader
         try:
@@ -120,31 +120,31 @@ class SchemaRegistry:
             return DeadLetter(
                 "decode",
                 type(error).__name__,
-                f"The value cannot be read by schema {number}: {why}.",
+                f"The value cannot be read by schema {schema_id}: {why}.",
             )
 
-    def _reader(self, number: int) -> Reader | DeadLetter:
-        found = self._readers.get(number)
+    def _reader(self, schema_id: int) -> Reader | DeadLetter:
+        found = self._readers.get(schema_id)
         if found is not None:
             return found
-        if self._unknown_until.get(number, 0.0) <= time.monotonic():
-            schema = self._load(number)
+        if self._unknown_until.get(schema_id, 0.0) <= time.monotonic():
+            schema = self._load(schema_id)
             if schema is not None:
                 if not isinstance(schema, DeadLetter):
-                    schema = self._try_schema(number, partial(reader_of, schema))
-                self._readers[number] = schema
+                    schema = self._try_schema(schema_id, partial(reader_of, schema))
+                self._readers[schema_id] = schema
                 return schema
             if len(self._unknown_until) >= _SCHEMAS_MAX:
                 self._unknown_until.clear()
-            self._unknown_until[number] = time.monotonic() + _UNKNOWN_SECONDS
+            self._unknown_until[schema_id] = time.monotonic() + _UNKNOWN_SECONDS
         return DeadLetter(
             "decode",
             "UnknownSchema",
-            f"The registry {self._url} has no schema with the id {number}.",
-            True,
+            f"The registry {self._url} has no schema with the id {schema_id}.",
+            can_vary=True,
         )
 
-    def _load(self, number: int) -> Any | DeadLetter | None:
+    def _load(self, schema_id: int) -> Any | DeadLetter | None:
         """Return a parsed schema or the dead letter of its records; None if the registry does not have
         it.
         """
@@ -152,7 +152,7 @@ class SchemaRegistry:
             self._readers.clear()
             self._client.clear_caches()  # type: ignore[no-untyped-call]
             self._cached_bytes = 0
-        schema = self._ask(lambda: self._client.get_schema(number))
+        schema = self._ask(lambda: self._client.get_schema(schema_id))
         if schema is None:
             return None
         kind = schema.schema_type or "AVRO"
@@ -160,9 +160,9 @@ class SchemaRegistry:
             return DeadLetter(
                 "decode",
                 "NotAvro",
-                f"Schema {number} is {kind}, but only Avro is supported.",
+                f"Schema {schema_id} is {kind}, but only Avro is supported.",
             )
-        return self._try_schema(number, partial(self._parsed, schema))
+        return self._try_schema(schema_id, partial(self._parsed, schema))
 
     def _parsed(self, schema: Any) -> Any:
         references: dict[str, str] = {}
@@ -170,7 +170,7 @@ class SchemaRegistry:
         return parse_avro_schema(self._count_text(schema, references), references)
 
     @staticmethod
-    def _try_schema(number: int, make: Callable[[], Any]) -> Any | DeadLetter:
+    def _try_schema(schema_id: int, make: Callable[[], Any]) -> Any | DeadLetter:
         """Return the result of `make`, or the dead letter for a schema that cannot be used."""
         try:
             return make()
@@ -181,7 +181,7 @@ class SchemaRegistry:
             return DeadLetter(
                 "decode",
                 "BadSchema",
-                f"Schema {number} of the registry cannot be used: {why}.",
+                f"Schema {schema_id} of the registry cannot be used: {why}.",
             )
 
     def _add_references(
@@ -191,17 +191,17 @@ class SchemaRegistry:
         references.
         """
         for reference in schema.references or ():
-            place = (reference.subject, reference.version)
-            if place in seen:
+            subject_version = (reference.subject, reference.version)
+            if subject_version in seen:
                 continue
-            seen.add(place)
+            seen.add(subject_version)
             if len(seen) > _REFERENCES_MAX:
                 raise ValueError(f"it references more than {_REFERENCES_MAX} other schemas")
-            reference_schema = self._ask(partial(self._client.get_version, *place))
+            reference_schema = self._ask(partial(self._client.get_version, *subject_version))
             if reference_schema is None:
                 raise ValueError(
-                    f"it references version {place[1]} of {place[0]!r}, which the registry does "
-                    "not have"
+                    f"it references version {reference.version} of {reference.subject!r}, which "
+                    "the registry does not have"
                 )
             self._add_references(reference_schema.schema, found, seen)
             found[reference.name] = self._count_text(reference_schema.schema, found)

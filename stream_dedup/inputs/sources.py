@@ -2,9 +2,9 @@
 or standard input, also compressed.
 
 Invariants: a document has the bytes of the file without the end of the line (a row of Parquet or
-Arrow is one JSON object), also if they cannot be decoded. A record that cannot be read, or the rest
-of such a file, becomes a document with the reason in `lost`; all others are read. A path without a
-file is an `InputError`.
+Arrow is one JSON object), also if they cannot be decoded. A record that cannot be read, or a
+damaged part of a file, becomes a document with the reason in `lost`; all others are read. A path
+without a file is an `InputError`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX
 Format = Literal["jsonl", "text", "lines", "warc", "columns"]
 _Found: TypeAlias = tuple[Path, str, RemoteFile | None]
 STANDARD_INPUT = "-"
-# The error class of the records that are lost because their file is damaged, one or millions.
+# The error class of a dead letter for all records of a damaged part of a file.
 DAMAGED_FILE = "DamagedFile"
 
 _BUFFER_BYTES = 1 << 20
@@ -283,8 +283,8 @@ def _list_folder(folder: Path) -> tuple[list[_Found], list[SourceFile]]:
 def _select_files(
     found: Sequence[_Found], form: str, where: str, unread_names: list[str], pattern: str = ""
 ) -> list[SourceFile]:
-    """Return the files of documents among (path, name, file elsewhere); `pattern` is the pattern or
-    address that found them, if any.
+    """Return the files of documents among (path, name, remote file or None). `pattern`: the pattern
+    or address that found them, if any.
 
     Raises:
         InputError: there is none; the message begins with `where`.
@@ -294,19 +294,19 @@ def _select_files(
     root = pattern[:fixed].rpartition("/")[0]
     shows_hidden = any(sign in pattern for sign in GLOB) and _is_hidden(pattern.removeprefix(root))
     files, names = [], list[str]()
-    for path, name, elsewhere in found:
+    for path, name, remote in found:
         if (
             not shows_hidden
             and _is_hidden(name.removeprefix(root))
             and not pattern.endswith(f"/{name}")
         ):
             continue
-        why = _why_no_file(path) if elsewhere is None else ""
+        why = _why_no_file(path) if remote is None else ""
         guessed = form_of(path) if form == "auto" else cast("Format", form)
         if why or guessed is None:
             names.append(f"{name} ({why})" if why else name)
         else:
-            files.append(SourceFile(path, name, guessed, elsewhere))
+            files.append(SourceFile(path, name, guessed, remote))
     if not files:
         kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
         listed = f"; it contains {shorten_names(names)}. {HOW_TO_READ}" if names else "."
@@ -454,8 +454,8 @@ def _rows(
     reported = 0
     for rows in read_rows(path, first):
         found: list[Any] = [rows.lost] if rows.lost else json_of_rows(rows.batch)
-        for place, row in enumerate(found):
-            name = f"{file.name}:{rows.first + place}"
+        for index, row in enumerate(found):
+            name = f"{file.name}:{rows.first + index}"
             if rows.is_large or (not rows.lost and len(row[0]) > RECORD_BYTES_MAX):
                 yield _too_large(name, "columns")
             elif rows.lost:
@@ -465,13 +465,13 @@ def _rows(
                     "columns",
                     lost=DeadLetter(
                         "decode",
-                        "DamagedRecord" if rows.is_row else DAMAGED_FILE,
+                        "DamagedRecord" if rows.is_single_row else DAMAGED_FILE,
                         row,
                         count=rows.lost_rows,
                     ),
                 )
             else:
-                source_row = rows.batch, place
+                source_row = rows.batch, index
                 yield RawDocument(name, row[0], "jsonl", row[1], row=source_row, codec=rows.codec)
         share = (
             file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - reported
@@ -488,11 +488,11 @@ def _pages(
 ) -> Iterator[RawDocument]:
     read_before = 0
     for page in read_pages(path, file.name, skipped_records):
-        place = f"{file.name}@{page.offset}"
+        location = f"{file.name}@{page.offset}"
         if page.lost is not None:
-            yield RawDocument(place, b"", "warc", lost=page.lost)
+            yield RawDocument(location, b"", "warc", lost=page.lost)
         else:
-            name = page.url or place
+            name = page.url or location
             yield RawDocument(
                 name, page.body, "warc", charset=page.charset, time=page.time, is_page=page.is_html
             )

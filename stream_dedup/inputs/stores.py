@@ -246,14 +246,14 @@ class TextStores:
         """Read from a disk, in a thread."""
         url = address.url
         if address.scheme == "file":
-            leads_to = checked(
+            target = checked(
                 "file://" + os.path.realpath(address.path), _resolve_prefixes(self._prefixes)
             )
-            if isinstance(leads_to, str):
+            if isinstance(target, str):
                 raise MissingTextError(
                     "AddressRefused", "is a link to a path that no prefix allows"
                 )
-            url = leads_to.url
+            url = target.url
         info = system.info(url)
         if info["type"] != "file":
             raise MissingTextError(NOT_FOUND, "is not a file")

@@ -44,8 +44,9 @@ class WarcPage(NamedTuple):
     """A page. `url` is the WARC-Target-URI, `body` its bytes, `charset` the encoding that its server
     named, `time` its WARC-Date.
 
-    `is_html`: it is a web page, by its type, or by its first bytes if it has none. `offset` is that
-    of its record, or of its member in a compressed file. `lost` is the reason why there is no body.
+    `is_html`: it is a web page, by its type, or by its first bytes if it has none. `offset`: the
+    offset of its record, or of its member in a compressed file. `lost` is the reason why there
+    is no body.
     """
 
     url: str

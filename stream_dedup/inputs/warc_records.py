@@ -37,8 +37,8 @@ _NO_RECORD: Final = "has no WARC header"
 
 
 class WarcBlock(NamedTuple):
-    """A record. `offset` is that of the record, or of its member, in the file; `head` its header lines
-    without the version line.
+    """A record. `offset`: the offset of the record, or of its member, in the file; `head`: its
+    header lines without the version line.
 
     `block` are the bytes after the head; the first 64 KiB if the record `is_large`. `lost` is the
     reason why it cannot be read, as the predicate of a sentence about "the record".
@@ -101,15 +101,15 @@ class _Window:
 
     def skip_blank(self) -> None:
         """Drop the line ends between two records."""
-        while self.reach(1) and (blank := self.blank(0)):
+        while self.reach(1) and (blank := self.count_line_ends(0)):
             self.drop(blank)
 
-    def blank(self, begin: int) -> int:
+    def count_line_ends(self, begin: int) -> int:
         """Return the number of bytes of line ends at `begin`."""
         found = _LINE_ENDS.match(self.data, begin)
         return found.end() - begin if found else 0
 
-    def place(self) -> int:
+    def file_offset(self) -> int:
         """Return the offset in the file of the first byte, or of its member."""
         first, offset, _ = self._places[0]
         return offset if self._is_packed else offset + self._passed - first
@@ -120,7 +120,7 @@ class _Window:
         """
         return bool(self.damage and self._places and self._places[-1][1] == self.damaged_at)
 
-    def member(self, begin: int) -> int | None:
+    def find_member(self, begin: int) -> int | None:
         """Return the offset of the first member in memory, from `begin`, that starts with a record."""
         for first, _, begins in self._places:
             offset = first - self._passed
@@ -128,10 +128,10 @@ class _Window:
                 return offset
         return None
 
-    def start(self, begin: int, end: int = sys.maxsize) -> int | None:
+    def find_record(self, begin: int, end: int = sys.maxsize) -> int | None:
         """Return the offset of the next record in memory from `begin` and before `end`."""
         found = _VERSION.search(self.data, begin, end)
-        starts = (self.member(begin), found.start() if found else None)
+        starts = (self.find_member(begin), found.start() if found else None)
         return min((start for start in starts if start is not None and start < end), default=None)
 
     def _is_start(self, offset: int) -> bool:
@@ -148,14 +148,14 @@ def _records(window: _Window) -> Iterator[WarcBlock]:
         window.skip_blank()
         if not window.reach(1):
             return
-        offset = window.place()
+        offset = window.file_offset()
         window.reach(_HEAD_BYTES_MAX)
         blank = _BLANK_LINE.search(window.data, 0, _HEAD_BYTES_MAX)
         head_end = blank.end() if blank else 0
         lines = bytes(window.data[: blank.start()]) if blank else b""
         head = lines.partition(b"\n")[2]
         is_head = _VERSION.match(window.data) or _NAMES_A_RECORD.search(head)
-        if not is_head or not blank or (window.start(1, head_end) or head_end) < head_end:
+        if not is_head or not blank or (window.find_record(1, head_end) or head_end) < head_end:
             yield _take_damaged(
                 window,
                 offset,
@@ -169,7 +169,7 @@ def _records(window: _Window) -> Iterator[WarcBlock]:
             and length > RECORD_BYTES_MAX
             and window.reach(head_end + RECORD_BYTES_MAX)
         ):
-            if window.start(head_end, head_end + RECORD_BYTES_MAX) is None:
+            if window.find_record(head_end, head_end + RECORD_BYTES_MAX) is None:
                 yield WarcBlock(
                     offset,
                     head,
@@ -191,7 +191,7 @@ def _take_record(
         window.drop(head_end + length)
         return WarcBlock(offset, head, block)
     searched = head_end
-    while (end := window.start(searched)) is None:
+    while (end := window.find_record(searched)) is None:
         if len(window.data) - head_end > RECORD_BYTES_MAX:
             _pass_over(window)
             return WarcBlock(offset, head, b"", "has no valid length, and is too large")
@@ -227,10 +227,10 @@ def _ends_at(window: _Window, begin: int, end: int) -> bool:
     another record, and the end of a record follows.
     """
     is_present = window.reach(end + len(_END) + 1) or len(window.data) >= end
-    member = window.member(begin)
+    member = window.find_member(begin)
     if not is_present or (member is not None and member < end):
         return False
-    following = end + window.blank(end)
+    following = end + window.count_line_ends(end)
     is_last = window.is_over and following == len(window.data)
     if is_last and window.is_damage_of_last():
         return False
@@ -238,7 +238,7 @@ def _ends_at(window: _Window, begin: int, end: int) -> bool:
         return True
     if window.data.endswith(_END, begin, following):
         return False  # it ends some bytes later
-    return is_last or window.start(following, following + _BEGINNING_BYTES) == following
+    return is_last or window.find_record(following, following + _BEGINNING_BYTES) == following
 
 
 def _take_damaged(window: _Window, offset: int, why: str) -> WarcBlock:
@@ -252,7 +252,7 @@ def _take_damaged(window: _Window, offset: int, why: str) -> WarcBlock:
 def _pass_over(window: _Window) -> None:
     """Drop all bytes before the next record, or all if there is none."""
     begin = 1
-    while (start := window.start(begin)) is None:
+    while (start := window.find_record(begin)) is None:
         size = len(window.data) if window.is_over else max(0, len(window.data) - _BEGINNING_BYTES)
         window.drop(size)
         if window.is_over:
