@@ -1027,9 +1027,12 @@ def test_copies_that_are_older_than_the_kept_page_are_marked() -> None:
     assert re.search(r'The earliest page is <a href="decision\?position=duplicates-2%4014">', page)
     assert "2 of the listed copies are older than the kept page" in page
     assert re.search(
-        r'data-unit="fetches">2</td><td data-unit="first"><span class="whole">20', page
+        r'data-unit="fetches">2</td><td class="times" data-unit="first"><span class="whole">20',
+        page,
     )
-    assert re.search(r'data-unit="fetch">1</td><td data-unit="first"><span class="whole">20', page)
+    assert re.search(
+        r'data-unit="fetch">1</td><td class="times" data-unit="first"><span class="whole">20', page
+    )
     assert "are not listed" not in page
     page = get_page(GROUP, group=partial(group, copies=9, member_count=7))
     assert "It has 9 copies, 9.0 kB in total." in page
