@@ -357,7 +357,7 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
     settings, names = Settings(group="one", topic_prefix="crawl"), TopicNames("crawl")
 
     check_by_state = [
-        list(check_roles(settings, names, RoleFacts(1, 0, reads=frozenset(reads))))
+        list(check_roles(settings, names, RoleFacts(1, 0, topics_read=frozenset(reads))))
         for reads in (["crawl.documents"], ["crawl.documents", "news.documents"])
     ]
 
