@@ -29,12 +29,12 @@ def audit_command(
     scan_max: Annotated[
         int,
         typer.Option(
-            "--scan-max", min=0, metavar="DOCUMENTS", help="Largest log judged without --verify."
+            "--scan-max", min=0, metavar="N", help="Judge only logs of at most N documents again."
         ),
     ] = SCAN_MAX,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Judge the log again with an index, for a log of any size."),
+        typer.Option("--verify", help="Judge the log again with an index, whatever its size."),
     ] = False,
     work: WorkOption = None,
     as_json: JsonOption = False,

@@ -41,7 +41,7 @@ def check_command(
     command_line: CommandLine,
     targets: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|DIR|-...", help="JSONL, Parquet, Arrow, WARC, text or pages."),
+        typer.Argument(metavar="FILE|DIR|-...", help="JSONL, Parquet, Arrow, WARC, text or HTML."),
     ],
     against: AgainstOption = None,
     index: IndexOption = None,

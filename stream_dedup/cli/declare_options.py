@@ -75,7 +75,8 @@ LogFormatOption = Annotated[
 ReadingOption = Annotated[
     bool,
     typer.Option(
-        "--reading", help="Read documents with the current input settings. Restart the workers."
+        "--reading",
+        help="Declare the input settings of this command. Then restart every worker with them.",
     ),
 ]
 IndexOption = Annotated[

@@ -35,8 +35,8 @@ def dlq_redrive_command(
 ) -> int:
     """Send dead letters back to `documents` in their original form.
 
-    Fix the cause first: each is judged as a new document. Later runs send all dead letters after a
-    skipped one again.
+    Fix the cause first: each is judged as a new document. If --stage, --class or
+    --contains skips a letter, the next run starts at it, and sends matching later ones again.
     """
     selection = Selection(tuple(stages or ()), tuple(classes or ()), contains)
     totals: Counter[str] = Counter()

@@ -28,7 +28,7 @@ _COLOURS = {
 def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
     """Check all requirements: settings, clients, this machine, topics, offsets, recipe, volume.
 
-    Changes nothing. Exits with 78 if a check reports refused.
+    Changes nothing. Exits with 78 if a check fails.
     """
     findings = examine(settings)
     counts = {state: sum(finding.state is state for finding in findings) for state in CheckState}

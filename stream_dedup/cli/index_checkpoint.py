@@ -31,7 +31,7 @@ def index_checkpoint_command(
     ] = "1h",
     as_json: JsonOption = False,
 ) -> int:
-    """Copy an index's volume to a folder or a URL; a running index makes the copy."""
+    """Copy an index's volume to a folder or a URL; if the index is running, it makes the copy."""
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:

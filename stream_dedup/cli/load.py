@@ -21,7 +21,8 @@ def load_command(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is standard input."
+            metavar="FILE|DIR|-",
+            help="JSONL, Parquet, WARC, text or HTML files; - is standard input.",
         ),
     ],
     topic: Annotated[

@@ -215,7 +215,7 @@ RowsOption = Annotated[
     typer.Option(
         "--rows",
         min=0,
-        help="Number of duplicates, and of different problems of unreadable rows, to list; 0 lists all.",
+        help="List at most N duplicates, and N kinds of problems in unreadable rows; 0 lists all.",
     ),
 ]
 IndexOption = Annotated[
@@ -257,8 +257,8 @@ WithSearchOption = Annotated[
     bool | None,
     typer.Option(
         "--search/--no-search",
-        help="If ROLE is all: also run a search with the console, on the third port after "
-        "HTTP_PORT.  [default: if its extra is installed]",
+        help="If ROLE is all: also run a search with the console, on HTTP_PORT + 3.  "
+        "[default: if its extra is installed]",
         show_default=False,
     ),
 ]

@@ -38,7 +38,7 @@ def run_command(
         bool,
         typer.Option(
             "--insights",
-            help="If ROLE is all: also run insights, on the second port after HTTP_PORT.",
+            help="If ROLE is all: also run insights, on HTTP_PORT + 2.",
         ),
     ] = False,
     search: WithSearchOption = None,
