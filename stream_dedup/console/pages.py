@@ -205,12 +205,15 @@ def thresholds_of(plan: Plan | None) -> str:
     """Return a sentence about the thresholds of a plan; empty without thresholds."""
     if plan is None or not plan.similarity:
         return ""
-    other_site, _, same_title, _, other_title = (share / 100 for share in plan.similarities)
+    other_site, _, same_title, unknown_title, other_title = (
+        share / 100 for share in plan.similarities
+    )
     if other_title == other_site:
         return f"Documents are copies at a similarity of {other_site:.2f} or more."
     return (
         f"Pages of different sites are copies at a similarity of {other_site:.2f} or more, pages "
-        f"of one site at {same_title:.2f} to {other_title:.2f} or more, depending on their titles."
+        f"of one site from {same_title:.2f}, {unknown_title:.2f} or {other_title:.2f}, depending on "
+        "their titles."
     )
 
 

@@ -154,7 +154,7 @@ def _parse_similarity(name: str, text: str) -> float | None:
         value = -1.0
     if not 0 <= value <= 1:  # also refuses nan
         raise InputError(
-            f"The similarity {name} must be a number from 0 to 1, such as 0.8, not {text!r:.40}."
+            f'"Similarity {name}" must be a number from 0 to 1, such as 0.8, not {text!r:.40}.'
         )
     return value
 

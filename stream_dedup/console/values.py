@@ -259,9 +259,9 @@ class HostPairs:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A problem that the page Now lists. `level`: `warning`, `refused`, or `not checked` for a check
-    that failed; `link`: the page with details; `weight`: the number of affected documents, by which
-    remarks are sorted; `host`: the host that it is about, empty without one.
+    """A problem that the page Now lists. `level`: `warning`, `refused` if a check failed, or
+    `not checked` if it could not run; `link`: the page with details; `weight`: the number of affected
+    documents, by which remarks are sorted; `host`: the host that it is about, empty without one.
     """
 
     level: str

@@ -511,7 +511,7 @@ def test_find_results_have_pages() -> None:
     query = "q=harbour&order=earliest&host=a.example"
     first, last = get_page(f"find?{query}", find=find), get_page(f"find?{query}&page=4", find=find)
     assert (first.count("<li>"), last.count("<li>")) == (20, 10)
-    assert "70 documents contain the text, or most of it, from 1 host. Shown: 1 to 20." in first
+    assert "70 documents on 1 host contain the text, or most of it. Shown: 1 to 20." in first
     assert f'rel="next" href="find?{query.replace("&", "&amp;")}&amp;page=2"' in first
     assert "Page 4 of 4" in last
     assert 'rel="next"' not in last
@@ -1101,7 +1101,7 @@ def test_lists_link_to_groups_and_duplicates() -> None:
     assert '<option value="duplicate" selected>all duplicates</option>' in page
     assert "Pages of different sites are copies at a similarity of 0.62 or more" in page
     assert 'href="decisions?host=b.example&amp;verdict=copy">5</a>' in hosts
-    assert '<option value="copy" selected>copies</option>' in get_page(
+    assert '<option value="copy" selected>copies (without fetched again)</option>' in get_page(
         "decisions?verdict=copy", given
     )
     assert "Fetched again" in hosts
