@@ -44,8 +44,11 @@ def summary_of(answer: dict[str, Any]) -> str:
         )
     hosts = counted(int(answer["hosts"]), "host")
     number = f"{'' if answer['is_whole'] else 'At least '}{total:,}"
-    sentence = f"{number} {'document contains' if total == 1 else 'documents contain'} the text, or most of it"
-    sentence += f", from {hosts}." if total else "."
+    place = f" on {hosts}" if total else ""
+    sentence = (
+        f"{number} {'document' if total == 1 else 'documents'}{place} "
+        f"{'contains' if total == 1 else 'contain'} the text, or most of it."
+    )
     return " ".join([sentence, *page_notes(answer, len(answer["documents"]), total, "document")])
 
 

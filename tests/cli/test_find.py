@@ -96,7 +96,7 @@ def test_a_clue_is_found_as_an_argument_and_in_a_file(
     assert shown.code == 0, shown.err
     assert "100%  https://a.example/\\x1b[2J  2023-11-14 22:13:20Z  unique-0@0  unique" in shown.out
     assert "It was the best of times, it was the worst of \\x1b[31mtimes." in shown.out
-    assert "1 document contains the text" in shown.err + shown.out
+    assert "1 document on 1 host contains the text" in shown.err + shown.out
     answer = json.loads(ask("find", tmp_path / "clue.txt", "--json").out)
     assert [
         (document["output_position"], document["share"]) for document in answer["documents"]
@@ -106,7 +106,7 @@ def test_a_clue_is_found_as_an_argument_and_in_a_file(
 def test_documents_are_paged_ordered_and_written_as_csv(ask: Callable[..., Any]) -> None:
     """The summary says of how many; the CSV has all of them and nothing else."""
     shown = ask("find", "best of times", "--order", "earliest", "--host", "a.example")
-    assert "1 document contains the text, or most of it, from 1 host." in shown.err + shown.out
+    assert "1 document on 1 host contains the text, or most of it." in shown.err + shown.out
     for page in ("2", "999", "10000"):
         beyond = ask("find", "best of times", "--page", page)
         assert "This page is after the last one." in beyond.err + beyond.out
