@@ -70,7 +70,8 @@ class FileRequest:
     """The arguments of a command that judges files.
 
     `targets`: the files to judge; `against`: files to compare with (`--against`); `index`: the folder
-    of a kept index; `to`: the output folder; `rows_max`: the number of duplicates to list, 0 for all.
+    of a lasting index; `to`: the output folder; `rows_max`: the number of duplicates to list, 0 for
+    all.
     """
 
     targets: Sequence[str]
@@ -86,7 +87,7 @@ class FileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """The work of a command: judge `files` against each other, the `old_files` and a kept index.
+    """The work of a command: judge `files` against each other, the `old_files` and a lasting index.
 
     `unread_names`: names of files in the folders that have an unknown format and are not read.
     """
@@ -125,7 +126,7 @@ class CheckTask:
         """Yield the documents of files with their fingerprints, ranked by `keep`; `pending` as in
         `decode_documents`.
         """
-        raws = read_documents(files, advance, remarks.skipped_records)
+        raws = read_documents(files, advance, remarks.non_page_records)
         takes_vectors = self.recipe.method.takes_vectors
         ranks = Ranks(keep, self.settings.time_field)
         documents = decode_documents(
@@ -380,8 +381,8 @@ def check_files(
 
 
 def _open_store_for(task: CheckTask, result: _Counts, stack: contextlib.ExitStack) -> Store:
-    """Return the store of the kept index, or a store in a temporary folder. The stack closes it. If
-    the command is interrupted, print what the kept index contains.
+    """Return the store of the lasting index, or a store in a temporary folder. The stack closes it.
+    If the command is interrupted, print what the lasting index contains.
     """
     folder = task.request.index
     if folder is None:
@@ -435,7 +436,7 @@ def check_into(task: CheckTask, folder: Path, part_format: PartFormat) -> int:
         task.request.index,
         part_format,
         unreadable.report,
-        remarks.skipped_records,
+        remarks.non_page_records,
     )
     output.open()
     if output.resumed:

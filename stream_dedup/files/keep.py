@@ -31,8 +31,8 @@ NO_RANK = float("-inf")
 
 
 def require_no_index(keep: str, index: Path | None) -> None:
-    """Raise ConfigurationError if `keep` is not "first" and there is a kept index, because such an
-    index keeps the first copy.
+    """Raise ConfigurationError if `keep` is not "first" and there is a lasting index, because such
+    an index keeps the first copy.
     """
     if keep != FIRST and index is not None:
         raise ConfigurationError(

@@ -2,8 +2,8 @@
 
 Invariants: the verdicts are those of a filter that reads the same documents in the same order from
 one partition; nothing is written to disk, unless the index is on disk; memory grows with the
-representatives (their fingerprints and ids), not with the texts; if a run with a kept index judges a
-document again, the document gets its first verdict, like a redelivered record.
+representatives (their fingerprints and ids), not with the texts; if a run with a lasting index
+judges a document again, the document gets its first verdict, like a redelivered record.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ larger than memory, and an interrupted run can be continued.
     FOLDER/kept/part-00000.parquet         unchanged rows of the source (.jsonl for sources without columns)
     FOLDER/duplicates/part-00000.parquet   rows with dedup_of, dedup_group, dedup_reason, dedup_distance, dedup_similarity
     FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem (.jsonl for rows that cannot be read)
-    FOLDER/index                           the index, unless --index names a kept one; deleted at the end
+    FOLDER/index                           the run's own index, deleted at the end; absent if --index names a lasting one
     FOLDER/progress.json                   progress of the run, and the identity of files and settings
 
 Invariants: a part contains rows of one file only, and where it ends depends only on the source. A
 part is counted in `progress.json` after its files are on disk, and is then never written again. After
-a kill, the next run writes the other parts with the verdicts that the index has already given. So a
-run that was killed and continued ends with the same files as an uninterrupted run.
+a kill, the next run writes the other parts: documents that the index already judged keep their
+verdict; the rest are judged. So a run that was killed and continued ends with the same files as an
+uninterrupted run.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ PART_ROWS, PART_BYTES = 20_000, 64 << 20
 KINDS = ("kept", "duplicates", "unreadable")
 _PROGRESS = "progress.json"
 _NOT_JSON, _AS_TEXT, _ROUNDED = "not_json_", "as_text_", "rounded"
-# Arrow types with values that JSON changes: NaN, nanoseconds; and extension types.
-_LACKS_JSON = re.compile("float|double|ns|extension")
+# Arrow types with values that JSON cannot express: NaN, nanoseconds; and extension types.
+_TYPES_JSON_MAY_NOT_EXPRESS = re.compile("float|double|ns|extension")
 
 Pending = deque[tuple[str, DeadLetter | None]]
 Decode = Callable[[Iterator[RawDocument], Pending], Iterator[OfflineDocument]]
@@ -89,12 +90,12 @@ class PartFormat:
 class PartedOutput:
     """A run that judges `files` and writes their rows into `folder`.
 
-    `identity`: identifies files and settings. `index`: the path of a kept index. `report_letter`:
-    receives the location and dead letter of each row that cannot be judged. `skipped_records`: the
-    numbers of WARC records that are not pages, by type. `resumed`: the number of rows that earlier
-    runs wrote. `judged`: the number of judged documents in complete parts; `written`: the number of
-    all rows in them. `run_id`: distinguishes the documents' numbers from those of other runs with the
-    same index.
+    `identity`: identifies files and settings. `index`: the path of a lasting index.
+    `report_letter`: receives the location and dead letter of each row that cannot be judged.
+    `non_page_records`: the numbers of WARC records that are not pages, by type. `resumed`: the
+    number of rows that earlier runs wrote. `judged`: the number of judged documents in complete
+    parts; `written`: the number of all rows in them. `run_id`: used as the topic id of positions in
+    the index, to distinguish this run's documents from those of other runs with the same index.
 
     The keys of `counts`: each kind, with its number of rows; `damaged`, with the number of damaged
     files; each added field, with the number of rows in which it replaced a value; `_NOT_JSON` or
@@ -108,7 +109,7 @@ class PartedOutput:
     index: Path | None = None
     format: PartFormat = PartFormat()
     report_letter: ReportLetter = lambda _location, _letter: None
-    skipped_records: Counter[str] = field(default_factory=Counter)
+    non_page_records: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     is_done: bool = False
     resumed: int = 0
@@ -162,16 +163,16 @@ class PartedOutput:
             ) from error
 
     @contextlib.contextmanager
-    def open_index(self, open_index: Callable[[Store], LogIndex]) -> Iterator[LogIndex]:
+    def open_index(self, make_index: Callable[[Store], LogIndex]) -> Iterator[LogIndex]:
         """Yield the index; close it at the end.
 
         Raises:
-            ConfigurationError: the kept index has another recipe.
+            ConfigurationError: the lasting index has another recipe.
             StoreError: the index is damaged, or another process has it open.
         """
         self._save()  # before the index, because `open` refuses a folder without progress.json
         with contextlib.closing(open_store(self.index or self.folder / "index")) as store:
-            yield open_index(store)
+            yield make_index(store)
         self._drop_index()
 
     def _drop_index(self) -> None:
@@ -207,7 +208,7 @@ class PartedOutput:
             next_file, next_row = self._next
             for number in range(next_file, len(self.files)):
                 first = next_row if number == next_file else 0
-                rows = read_documents([self.files[number]], advance, self.skipped_records, first)
+                rows = read_documents([self.files[number]], advance, self.non_page_records, first)
                 for row_number, raw in enumerate(rows, first):
                     raw_rows.append(((number, row_number), raw))
                     yield raw
@@ -240,7 +241,7 @@ class PartedOutput:
             self.counts.update(
                 name for row in chosen for name in _added_fields(row) if _has_value(row.raw, name)
             )
-            # A damaged file with columns has outcomes without a row, which are written as JSONL.
+            # Outcomes without a table row (`raw.row` is None), of a damaged file, become JSONL.
             for has_columns in (True, False):
                 (self.folder / kind).mkdir(exist_ok=True)
                 rows = [row for row in chosen if self._is_written_as_parquet(row) is has_columns]
@@ -253,7 +254,9 @@ class PartedOutput:
                         partial(_write_table, _to_table(rows, self.counts), codec),
                     )
                 elif rows:
-                    self.counts.update(_NOT_JSON + name for name in _columns_without_json(rows))
+                    self.counts.update(
+                        _NOT_JSON + name for name in _columns_json_cannot_express(rows)
+                    )
                     replace_file(
                         self.folder / kind / f"{part_name}.jsonl", partial(_write_lines, rows)
                     )
@@ -267,7 +270,7 @@ class PartedOutput:
         self._save()
 
     def describe_replaced(self) -> str:
-        """Return a sentence about fields of the source that added fields replaced; empty without any."""
+        """Return a sentence about source fields that were replaced by added fields; empty if none."""
         names = [
             f"{name} of {counted(count, 'row')}"
             for name, count in self.counts.items()
@@ -427,7 +430,7 @@ def _has_value(raw: RawDocument, name: str) -> bool:
     return has_value or raw.omits_bytes(name)
 
 
-def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
+def _columns_json_cannot_express(rows: Iterable[_Row]) -> Iterator[str]:
     """Yield for each row the columns whose value JSON cannot express."""
     last_batch, columns = None, dict[str, bool]()
     for raw in (row.raw for row in rows):
@@ -437,7 +440,7 @@ def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
         if len(raw.fields) < len(batch.schema.names):
             yield from sorted(set(batch.schema.names) - raw.fields.keys())
         if batch is not last_batch:  # all rows of a batch have the same types
-            last_batch, columns = batch, _columns_that_may_lack_json(batch.schema)
+            last_batch, columns = batch, _columns_json_may_not_express(batch.schema)
         for name, is_repeated in columns.items():
             if (
                 is_repeated
@@ -447,15 +450,15 @@ def _columns_without_json(rows: Iterable[_Row]) -> Iterator[str]:
                 yield name
 
 
-def _columns_that_may_lack_json(schema: Any) -> dict[str, bool]:
-    """Return the columns whose type or repeated name JSON may be unable to express. The value is True
-    if several columns have the name.
+def _columns_json_may_not_express(schema: Any) -> dict[str, bool]:
+    """Return the columns whose type or repeated name JSON may not express. The value is True if
+    several columns have the name.
     """
     count = Counter(schema.names)
     return {
         column.name: count[column.name] > 1
         for column in schema
-        if count[column.name] > 1 or _LACKS_JSON.search(str(column.type))
+        if count[column.name] > 1 or _TYPES_JSON_MAY_NOT_EXPRESS.search(str(column.type))
     }
 
 
@@ -518,7 +521,7 @@ def _to_table(rows: Sequence[_Row], counts: Counter[str]) -> Any:
 
 def _fields_of(row: _Row, counts: Counter[str]) -> dict[str, Any]:
     """Return the fields of a row, with the added ones. U+FFFD replaces lone surrogates, which Arrow
-    refuses. Count a row with numbers that a float rounds in `counts`.
+    refuses. Count in `counts` each row with a number that a float rounds.
     """
     is_rounded = False
 

@@ -36,7 +36,7 @@ class Remarks:
     """Notes on documents that a command read with these settings. `close` prints them."""
 
     settings: Settings
-    skipped_records: Counter[str] = field(default_factory=Counter)
+    non_page_records: Counter[str] = field(default_factory=Counter)
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _counts: Counter[str] = field(default_factory=Counter)
     _firsts: dict[str, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Remarks:
 
     def merge(self, other: Remarks) -> None:
         """Add the notes of another process or an earlier run."""
-        self.skipped_records += other.skipped_records
+        self.non_page_records += other.non_page_records
         self._counts += other._counts
         self._firsts = {**other._firsts, **self._firsts}
         self._sentences = {**self._sentences, **other._sentences, **self._sentences}
@@ -181,7 +181,7 @@ class Remarks:
         floor = recipe_of(self.settings).floor
         if sentence := short_texts_note(counts["too short"], counts["judged"], floor):
             note(sentence)
-        report_skipped_records(self.skipped_records)
+        report_non_page_records(self.non_page_records)
 
     def _note_settings(self) -> None:
         """Print notes on settings that have no effect."""
@@ -292,7 +292,7 @@ class UnreadableDocuments:
         return 1 if is_failure or (self.count and (is_strict or not read)) else 0
 
 
-def report_skipped_records(counts: Counter[str]) -> None:
+def report_non_page_records(counts: Counter[str]) -> None:
     """Print the numbers of WARC records that are not pages, by type."""
     if counts:
         parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())

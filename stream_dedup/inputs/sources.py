@@ -370,13 +370,13 @@ def whole_name(file: SourceFile) -> SourceFile:
 def read_documents(
     files: Sequence[SourceFile],
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
-    skipped_records: Counter[str] | None = None,
+    non_page_records: Counter[str] | None = None,
     first: int = 0,
 ) -> Iterator[RawDocument]:
     """Yield every document of each file from number `first`; call `advance(documents, bytes on disk)`
     with the progress.
 
-    `skipped_records` counts the records of WARC files that are not pages, by kind.
+    `non_page_records` counts the records of WARC files that are not pages, by kind.
 
     Raises:
         InputError: a package that a file needs is not installed, or the format cannot be read from
@@ -394,7 +394,7 @@ def read_documents(
                         _read(
                             local,
                             advance,
-                            Counter() if skipped_records is None else skipped_records,
+                            Counter() if non_page_records is None else non_page_records,
                         ),
                         first,
                         None,
@@ -438,12 +438,12 @@ def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
 
 
 def _read(
-    file: SourceFile, advance: Callable[[int, int], None], skipped_records: Counter[str]
+    file: SourceFile, advance: Callable[[int, int], None], non_page_records: Counter[str]
 ) -> Iterator[RawDocument]:
     if file.path is None:
         yield from _documents(file, sys.stdin.buffer, itertools.count(1), advance)
     elif file.form == "warc":
-        yield from _pages(file, file.path, advance, skipped_records)
+        yield from _pages(file, file.path, advance, non_page_records)
     else:
         yield from _stretches(file, file.path, advance)
 
@@ -484,10 +484,13 @@ def _rows(
 
 
 def _pages(
-    file: SourceFile, path: Path, advance: Callable[[int, int], None], skipped_records: Counter[str]
+    file: SourceFile,
+    path: Path,
+    advance: Callable[[int, int], None],
+    non_page_records: Counter[str],
 ) -> Iterator[RawDocument]:
     read_before = 0
-    for page in read_pages(path, file.name, skipped_records):
+    for page in read_pages(path, file.name, non_page_records):
         location = f"{file.name}@{page.offset}"
         if page.lost is not None:
             yield RawDocument(location, b"", "warc", lost=page.lost)

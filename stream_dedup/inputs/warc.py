@@ -58,9 +58,9 @@ class WarcPage(NamedTuple):
     lost: DeadLetter | None = None
 
 
-def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator[WarcPage]:
-    """Yield the pages of a file; `name` names it in messages, `skipped_records` counts the records that
-    are not pages, by reason.
+def read_pages(path: Path, name: str, non_page_records: Counter[str]) -> Iterator[WarcPage]:
+    """Yield the pages of a file; `name` names it in messages, `non_page_records` counts the records
+    that are not pages, by reason.
 
     Raises:
         InputError: fastwarc is not installed, or nothing in the file is a WARC record.
@@ -84,7 +84,7 @@ def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator
                 page = (
                     _lost(part, name, part.lost)
                     if part.lost
-                    else _page(part, name, skipped_records)
+                    else _page(part, name, non_page_records)
                 )
                 if page is not None:
                     yield page
@@ -96,7 +96,7 @@ def read_pages(path: Path, name: str, skipped_records: Counter[str]) -> Iterator
         )
 
 
-def _page(block: WarcBlock, file: str, skipped_records: Counter[str]) -> WarcPage | None:
+def _page(block: WarcBlock, file: str, non_page_records: Counter[str]) -> WarcPage | None:
     from fastwarc.warc import WarcRecordType  # noqa: PLC0415 - an extra
 
     try:
@@ -109,11 +109,11 @@ def _page(block: WarcBlock, file: str, skipped_records: Counter[str]) -> WarcPag
         ):
             if kind == WarcRecordType.unknown:
                 return _lost(block, file, f"is of an unknown type ({_type_of(block)!r})")
-            skipped_records[str(kind).rpartition(".")[2]] += 1
+            non_page_records[str(kind).rpartition(".")[2]] += 1
             return None
         scheme = _url(block).partition(":")[0].lower()
         if kind == WarcRecordType.resource and scheme not in _SCHEMES_OF_PAGES:
-            skipped_records[f"resource of {scheme}:"] += 1
+            non_page_records[f"resource of {scheme}:"] += 1
             return None
         is_http = record.is_http or (
             kind == WarcRecordType.response and block.block.startswith(b"HTTP/")
@@ -128,10 +128,10 @@ def _page(block: WarcBlock, file: str, skipped_records: Counter[str]) -> WarcPag
     content_type = (headers.get("Content-Type") or "").partition(";")[0].strip().lower()
     status = headers.status_code if is_http else _STATUS_OK
     if status is not None and status != _STATUS_OK:
-        skipped_records[f"status {status}"] += 1
+        non_page_records[f"status {status}"] += 1
         return None
     if content_type not in _TEXT_TYPES:
-        skipped_records["not text"] += 1
+        non_page_records["not text"] += 1
         return None
     if status is None:
         return _lost(block, file, "has no HTTP status that can be read")

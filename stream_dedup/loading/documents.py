@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from stream_dedup.domain.errors import BrokerError, ConfigurationError
 from stream_dedup.domain.terminal import note, print_counts, progress
 from stream_dedup.files.checking import require_single_columns
-from stream_dedup.files.remarks import UnreadableDocuments, report_skipped_records
+from stream_dedup.files.remarks import UnreadableDocuments, report_non_page_records
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import (
     RawDocument,
@@ -42,9 +42,11 @@ _INTERRUPTED_FLUSH_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Loading:
-    """One run over files. `documents` counts those given to the client after the first `skip`; Kafka
-    has acknowledged the first `acknowledged` of the files' documents.
+    """One run over files.
 
+    `documents`: the number passed to the client in this run, without the `skip` first of the files.
+    `acknowledged`: how many documents from the start of the files need not be sent again, including
+    `skip`. `non_page_records`: the numbers of WARC records that are not pages, by type.
     `is_strict`: exit with 1 if anything cannot be read.
     """
 
@@ -59,7 +61,7 @@ class Loading:
     sent_bytes: int = 0
     broken: int = 0
     without_key: int = 0
-    skipped_records: Counter[str] = field(default_factory=Counter)
+    non_page_records: Counter[str] = field(default_factory=Counter)
     failed: int = 0
     lost: UnreadableDocuments = field(default_factory=lambda: UnreadableDocuments(_PROBLEMS_SHOWN))
     _checkpoint: float = 0.0
@@ -73,7 +75,7 @@ class Loading:
         total_bytes = sum(file.size_bytes for file in files)
         try:
             with progress(f"loading into {self.topic}", total_bytes) as advance:
-                self._send(read_documents(files, advance, self.skipped_records))
+                self._send(read_documents(files, advance, self.non_page_records))
             self._flush()
         except KeyboardInterrupt:
             is_interrupted = True
@@ -129,12 +131,12 @@ class Loading:
     def _print(self, files: int, seconds: float, *, as_json: bool) -> None:
         if self.broken > _PROBLEMS_SHOWN:
             note(f"... and {self.broken - _PROBLEMS_SHOWN} more lines that are not JSON objects.")
-        report_skipped_records(self.skipped_records)
+        report_non_page_records(self.non_page_records)
         self.lost.close()
         for name, size in self.producer.too_large[:_PROBLEMS_SHOWN]:
             note(
-                f"{name} was skipped: it has {size:,} bytes, more than the topic's max.message.bytes "
-                "or the client's message.max.bytes."
+                f"{name} was not sent: it has {size:,} bytes, more than the topic's "
+                "max.message.bytes or the client's message.max.bytes."
             )
         too_large = len(self.producer.too_large)
         if too_large > _PROBLEMS_SHOWN:
@@ -153,7 +155,7 @@ class Loading:
         }
         rest = {
             "topic": self.topic,
-            "passed_over": dict(self.skipped_records),
+            "passed_over": dict(self.non_page_records),
             "seconds": round(seconds, 3),
         }
         print_counts(counts, heading=self.topic, as_json=as_json, **rest)
@@ -162,7 +164,7 @@ class Loading:
 
 
 def print_hints(settings: Settings, files: Sequence[SourceFile]) -> None:
-    """Print a note if the settings do not fit the files, so that more than their texts is judged."""
+    """Print a note if more than the texts would be judged, as the settings do not fit the files."""
     if settings.value_format == "raw" and contain_objects(files):
         note(
             "The values are JSON, but the filter judges whole values as texts "

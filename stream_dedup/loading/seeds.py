@@ -21,7 +21,7 @@ from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.domain.printable import printable
 from stream_dedup.domain.terminal import note, print_counts, progress
 from stream_dedup.files.checking import require_single_columns
-from stream_dedup.files.remarks import UnreadableDocuments, report_skipped_records
+from stream_dedup.files.remarks import UnreadableDocuments, report_non_page_records
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
@@ -49,7 +49,7 @@ class SeedTotals:
     resumed: int = 0
     empty: int = 0
     lost: UnreadableDocuments = field(default_factory=lambda: UnreadableDocuments(_PROBLEMS_SHOWN))
-    skipped_records: Counter[str] = field(default_factory=Counter)
+    non_page_records: Counter[str] = field(default_factory=Counter)
     records: int = 0
     is_interrupted: bool = False
 
@@ -145,7 +145,7 @@ def _read_files(
 
             def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
                 for number, document in enumerate(
-                    read_documents([file], skipped_records=totals.skipped_records)
+                    read_documents([file], non_page_records=totals.non_page_records)
                 ):
                     if document.lost is not None:
                         totals.lost.report(document.name, document.lost)
@@ -194,7 +194,7 @@ def _append(
 
 def print_seeded(totals: SeedTotals, *, as_json: bool) -> None:
     """Print the totals and what could not be read."""
-    report_skipped_records(totals.skipped_records)
+    report_non_page_records(totals.non_page_records)
     totals.lost.close()
     counts = {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty}
     counts |= {"unreadable": totals.lost.count, "log_records": totals.records}

@@ -134,7 +134,7 @@ def test_too_large_documents_are_reported_and_skipped(
 
     assert run_load(tmp_path, broker) == (1, [value for value in values if b'"a7"' not in value])
     assert (
-        "a.jsonl:8 was skipped: it has 11 bytes, more than the topic's max.message.bytes"
+        "a.jsonl:8 was not sent: it has 11 bytes, more than the topic's max.message.bytes"
         in capsys.readouterr().err
     )
 

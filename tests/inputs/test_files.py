@@ -55,19 +55,19 @@ RECORDS = [
 @pytest.mark.parametrize("suffix", [".warc", ".warc.gz"])
 def test_pages_of_a_warc_file(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"crawl{suffix}").write_bytes(warc(RECORDS, suffix))
-    skipped_records: Counter[str] = Counter()
+    non_page_records: Counter[str] = Counter()
     progress: list[tuple[int, int]] = []
 
     found = list(
         read_documents(
-            find_files(str(tmp_path), "auto"), lambda *more: progress.append(more), skipped_records
+            find_files(str(tmp_path), "auto"), lambda *more: progress.append(more), non_page_records
         )
     )
 
     assert [document.name for document in found] == [f"http://{name}.example/" for name in "ade"]
     wanted = [PAGE.encode("cp1252"), b"packed and chunked", b"plain text"]
     assert [document.raw for document in found] == wanted
-    assert skipped_records == {"warcinfo": 1, "request": 1, "status 404": 1, "not text": 1}
+    assert non_page_records == {"warcinfo": 1, "request": 1, "status 404": 1, "not text": 1}
     assert sum(size for _, size in progress) == (tmp_path / f"crawl{suffix}").stat().st_size
     settings = load_settings(
         {"value_format": "json", "text_field": "page.html", "time_field": "at"}, environ={}

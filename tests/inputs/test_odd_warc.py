@@ -30,10 +30,12 @@ RIGHT = [record("a", http(A)), record("c", http(C)), record("d", http(D))]
 
 
 def read(
-    path: Path, skipped_records: Counter[str] | None = None, first: int = 0
+    path: Path, non_page_records: Counter[str] | None = None, first: int = 0
 ) -> list[RawDocument]:
     return list(
-        read_documents(find_files(str(path), "auto"), skipped_records=skipped_records, first=first)
+        read_documents(
+            find_files(str(path), "auto"), non_page_records=non_page_records, first=first
+        )
     )
 
 
@@ -92,10 +94,10 @@ def test_a_record_of_unknown_type_is_lost(tmp_path: Path) -> None:
     (tmp_path / "a.warc").write_bytes(
         RIGHT[0] + record("b", http(B), kind="Snapshot") + record("c", b"", kind="metadata")
     )
-    skipped_records: Counter[str] = Counter()
-    found = read(tmp_path / "a.warc", skipped_records)
+    non_page_records: Counter[str] = Counter()
+    found = read(tmp_path / "a.warc", non_page_records)
 
-    assert (bodies(found), skipped_records) == ([A], {"metadata": 1})
+    assert (bodies(found), non_page_records) == ([A], {"metadata": 1})
     (letter,) = [document.lost for document in found if document.lost is not None]
     assert "(http://b.example/) is of an unknown type ('snapshot')" in letter.message
 
@@ -116,10 +118,10 @@ def test_resources_of_the_crawler_are_no_pages(tmp_path: Path) -> None:
             for address in pages + crawler_addresses
         )
     )
-    skipped_records: Counter[str] = Counter()
+    non_page_records: Counter[str] = Counter()
 
-    assert [document.name for document in read(tmp_path / "a.warc", skipped_records)] == pages
-    assert skipped_records == {"resource of urn:": 2, "resource of metadata:": 1}
+    assert [document.name for document in read(tmp_path / "a.warc", non_page_records)] == pages
+    assert non_page_records == {"resource of urn:": 2, "resource of metadata:": 1}
 
 
 @pytest.mark.parametrize("form", ["{}", "<{}>", "{}  ", " <{}>\t"])
@@ -164,18 +166,18 @@ def test_a_large_page_is_lost_and_a_large_image_is_skipped(
     monkeypatch.setattr("stream_dedup.inputs.warc_records.RECORD_BYTES_MAX", 200_000)
     large = random.Random(1).randbytes(300_000).hex().encode()
     image = record("i", http(large, kind="image/png"))
-    skipped_records: Counter[str] = Counter()
+    non_page_records: Counter[str] = Counter()
     (tmp_path / f"a{suffix}").write_bytes(
         warc([RIGHT[0], record("b", http(large)), image, RIGHT[1]], suffix)
     )
 
-    found = read(tmp_path / f"a{suffix}", skipped_records)
+    found = read(tmp_path / f"a{suffix}", non_page_records)
 
     assert bodies(found) == [A, C]
     assert [document.lost.error_class for document in found if document.lost is not None] == [
         "TooLarge"
     ]
-    assert skipped_records == {"not text": 1}
+    assert non_page_records == {"not text": 1}
 
 
 def test_a_body_that_grows_beyond_the_limit_is_lost(
