@@ -138,14 +138,14 @@ def dedup(
         warn_caller(sentence)
     for number in rows.unreadable:
         columns["reason"][number] = UNREADABLE
-    for number in rows.missing:
+    for number in rows.null_rows:
         columns["reason"][number] = MISSING
     if returns == "columns":
         return columns
     mask = ~np.array(columns["is_duplicate"], np.bool_)
     mask[list(rows.damaged)] = False
     if nulls == "drop":
-        mask[list(rows.missing)] = False
+        mask[list(rows.null_rows)] = False
     return mask if returns == "mask" else _kept_rows(source, mask)
 
 

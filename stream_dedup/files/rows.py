@@ -66,18 +66,18 @@ class VectorLengths:
 class DocumentRows:
     """Reads the rows of `source` as documents.
 
-    `content`, `identifier`, `site`, `title`: the names of the columns with the text (or vector), id,
+    `content`, `id_column`, `site`, `title`: the names of the columns with the text (or vector), id,
     site and title. The default site of a row is the host of its id, else of its `url`; the default
     column of titles is `title`. `keep`: see `dedup`.
 
     Reading fills these attributes: `ids`, in their original type; `unreadable`, the problems by row
-    number; `damaged`, the numbers of rows that could not be read from their file; `missing`, the
+    number; `damaged`, the numbers of rows that could not be read from their file; `null_rows`, the
     numbers of rows without content, if `allows_nulls`; `unread_names`, the files that were not read.
     """
 
     source: object
     content: str
-    identifier: str | None
+    id_column: str | None
     site: str | None = None
     title: str | None = None
     keep: str = FIRST
@@ -86,7 +86,7 @@ class DocumentRows:
     ids: list[Any] = field(default_factory=list)
     unreadable: dict[int, str] = field(default_factory=dict)
     damaged: set[int] = field(default_factory=set)
-    missing: set[int] = field(default_factory=set)
+    null_rows: set[int] = field(default_factory=set)
     unread_names: list[str] = field(default_factory=list)
     repeated_ids: RepeatedIds = field(default_factory=RepeatedIds)
     _markup: int = 0
@@ -98,7 +98,7 @@ class DocumentRows:
     _vector_lengths: VectorLengths = field(default_factory=VectorLengths)
 
     def documents(self) -> Iterator[OfflineDocument]:
-        """Yield a document for each row; an empty document for a row that is unreadable or missing.
+        """Yield a document for each row; an empty document for a row that is unreadable or null.
 
         Raises:
             InputError: the source has no rows, or a row cannot be used; the message contains the
@@ -107,9 +107,9 @@ class DocumentRows:
         with closing(Pages()) as pages:
             for number, row in enumerate(self._rows()):
                 location = row.name if isinstance(row, RawDocument) else f"Row {number}"
-                name, content, title = self._read(number, row, location, pages)
+                original_id, content, title = self._read(number, row, location, pages)
                 if content is _NULL:
-                    self.missing.add(number)
+                    self.null_rows.add(number)
                     content = as_vector([]) if self.takes_vectors else ""
                 if isinstance(content, str) and (problem := describe_wrong_encoding(content)):
                     self.unreadable[number] = f"{location}: {problem}"
@@ -121,17 +121,17 @@ class DocumentRows:
                 ):
                     self._markup += 1
                     self._first_markup = self._first_markup or location
-                self.ids.append(name)
+                self.ids.append(original_id)
                 fields = row.fields if isinstance(row, RawDocument) else row
-                identifier = _encode_id(name)
+                id_bytes = _encode_id(original_id)
                 is_from_file = isinstance(row, RawDocument)
                 self.repeated_ids.add_document(
                     location.rpartition(":")[0] or location if is_from_file else ""
                 )
                 yield OfflineDocument(
-                    identifier,
+                    id_bytes,
                     content,
-                    site=self._site_of(fields, identifier),
+                    site=self._site_of(fields, id_bytes),
                     title=self._title_of(fields) or title,
                     rank=self._rank_of(fields, content),
                 )
@@ -139,7 +139,7 @@ class DocumentRows:
 
     def _read(self, number: int, row: object, location: str, pages: Pages) -> tuple[Any, Any, str]:
         """Return (id, content, title of a web page) of a row."""
-        name: object = str(number)
+        original_id: object = str(number)
         if isinstance(row, RawDocument):
             try:
                 return self._read_file_row(row, pages)
@@ -149,11 +149,11 @@ class DocumentRows:
                 return location, as_vector([]) if self.takes_vectors else "", ""
         if isinstance(row, Mapping):
             content = _value_at(row, self.content)
-            name = name if self.identifier is None else _value_at(row, self.identifier)
+            original_id = original_id if self.id_column is None else _value_at(row, self.id_column)
         elif (
             isinstance(row, tuple | list) and len(row) == 2 and not isinstance(row[1], int | float)
         ):
-            name, content = row
+            original_id, content = row
         elif self.takes_vectors or isinstance(row, str) or _is_null(row):
             content = row
         else:
@@ -169,22 +169,23 @@ class DocumentRows:
                 + ('. Vectors need recipe=Recipe("vector").' if is_numbers else ".")
                 + (f" {_HOW_TO_NAME_FILES}" if isinstance(row, os.PathLike) else "")
             )
-        if _is_null(name) or name == "":
+        if _is_null(original_id) or original_id == "":
             self._without_id += 1
-            name = location
-        elif isinstance(name, float) and name.is_integer():  # pandas makes floats of [1, None]
-            name = int(name)
-        if not isinstance(name, str | int | bytes | UUID):
-            raise InputError(_id_problem(location, name))
-        return name, self._check_content(location, content), ""
+            original_id = location
+        elif isinstance(original_id, float) and original_id.is_integer():
+            # pandas makes floats of [1, None].
+            original_id = int(original_id)
+        if not isinstance(original_id, str | int | bytes | UUID):
+            raise InputError(_id_problem(location, original_id))
+        return original_id, self._check_content(location, content), ""
 
-    def _site_of(self, fields: object, identifier: bytes) -> str:
+    def _site_of(self, fields: object, id_bytes: bytes) -> str:
         named = _text_at(fields, self.site) if self.site else ""
         address = _text_at(fields, "url").encode("utf-8", "surrogatepass")
-        return named_site(named) or site_of(identifier) or site_of(address)
+        return named_site(named) or site_of(id_bytes) or site_of(address)
 
     def _title_of(self, fields: object) -> str:
-        if self.title is None and "title" in (self.content, self.identifier):
+        if self.title is None and "title" in (self.content, self.id_column):
             return ""
         return _text_at(fields, self.title or "title")
 
@@ -258,9 +259,9 @@ class DocumentRows:
         for path in {self.site, self.title} - self._found_names - {None}:
             if field_at(row.fields, str(path)) is not MISSING:
                 self._found_names.add(str(path))
-        key = named_id(row, self.identifier) if self.identifier else None
+        key = named_id(row, self.id_column) if self.id_column else None
         if key is None:
-            self._without_id += self.identifier is not None
+            self._without_id += self.id_column is not None
             key = key_of(row.fields, None)
         return row.name if key is None else key, content, ""
 
@@ -290,7 +291,7 @@ class DocumentRows:
         if self._without_id:
             warn_caller(
                 f"{self._without_id:,} of {counted(len(self.ids), 'row')} have no "
-                f"{self.identifier!r}; their id, url or position is used instead."
+                f"{self.id_column!r}; their id, url or position is used instead."
             )
         if self._markup and exceeds_one_percent(self._markup, len(self.ids)):
             warn_caller(
@@ -372,7 +373,7 @@ class DocumentRows:
         """
         available = list(names)
         needed = []
-        paths = (self.content, self.identifier, self.site, self.title)
+        paths = (self.content, self.id_column, self.site, self.title)
         usual = [name for name in ("url", "title") if available.count(name) == 1]
         ranking = [] if self.keep in (FIRST, LONGEST) else [self.keep]
         for path in [*filter(None, paths), *ranking, *usual]:
@@ -449,7 +450,9 @@ def is_table(source: object) -> bool:
 
 
 def named_id(row: RawDocument, path: str) -> str | None:
-    """Return the id at a path of a row of a file, as the decoder reads it; None if it is missing or empty."""
+    """Return the id in the field `path` of a file's row, as the decoder reads it; None if it is
+    missing or empty.
+    """
     found = scalar(field_at(row.fields, path))
     if found is None and row.row is not None:  # a time in a column is a text in the row's JSON
         found = scalar(field_at(parse_json(row.raw), path))
@@ -464,8 +467,8 @@ def _is_null(value: object) -> bool:
     )
 
 
-def _encode_id(name: object) -> bytes:
-    return name if isinstance(name, bytes) else str(name).encode("utf-8", "surrogatepass")
+def _encode_id(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 
 
 def _id_problem(location: str, value: object) -> str:
