@@ -1,7 +1,7 @@
 """Files at addresses, such as `s3://bucket/shards/*.parquet`: fsspec lists them, and copies each to
 this machine while it is read.
 
-Needs `crawl-dedup[fetch]`, and the library of the address: `s3`, `gs` and `abfs` are extras,
+Needs the extra `fetch`, and the library of the address: `s3`, `gs` and `abfs` are also extras,
 `hf://` needs huggingface_hub. Each library reads credentials and endpoints from the environment.
 """
 
@@ -47,7 +47,7 @@ def list_files(target: str) -> list[RemoteFile]:
         InputError: there are none, or they cannot be listed; or a package is not installed.
     """
     with raise_as(target):
-        system, path = _system(target)
+        system, path = _shared_file_system(target)
         if any(sign in path for sign in GLOB):
             found, root = (
                 system.glob(path, detail=True),
@@ -85,7 +85,7 @@ def download(address: str, name: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="stream-dedup-") as folder:
         copy = below(Path(folder), Path(name).name)
         with raise_as(address):
-            system, path = _system(address)
+            system, path = _shared_file_system(address)
             system.get_file(path, str(copy))
         yield copy
 
@@ -101,15 +101,15 @@ def class_of(scheme: str) -> Any:
     return fsspec.get_filesystem_class(scheme)
 
 
-def system_of(address: str) -> tuple[Any, str]:
-    """Return the file system of an address, without a cache of listings, and the path in it."""
+def new_file_system(address: str) -> tuple[Any, str]:
+    """Return a new file system for an address, without a cache of listings, and the path in it."""
     kind = class_of(address.partition("://")[0])
     return kind(
         skip_instance_cache=True, use_listings_cache=False, **kind._get_kwargs_from_urls(address)
     ), kind._strip_protocol(address)
 
 
-def _system(address: str) -> tuple[Any, str]:
+def _shared_file_system(address: str) -> tuple[Any, str]:
     import fsspec  # noqa: PLC0415 - an extra
 
     found: tuple[Any, str] = fsspec.core.url_to_fs(address)
@@ -138,7 +138,7 @@ def raise_as(
     except FileNotFoundError as error:
         if kind is not InputError:
             raise
-        raise _sentence(address, doing, kind, error) from error
+        raise _error_of(address, doing, kind, error) from error
     except ImportError as error:
         extra = {"s3": "s3", "gs": "gs", "abfs": "abfs"}.get(
             address.split("://", maxsplit=1)[0], "fetch"
@@ -149,10 +149,10 @@ def raise_as(
             f"{install_command(extra)}{hint} ({error})."
         ) from error
     except Exception as error:  # each library raises errors of its own classes
-        raise _sentence(address, doing, kind, error) from error
+        raise _error_of(address, doing, kind, error) from error
 
 
-def _sentence(
+def _error_of(
     address: str, doing: str, kind: type[StreamDedupError], error: Exception
 ) -> StreamDedupError:
     why = printable(str(error)) or type(error).__name__

@@ -21,7 +21,7 @@ from stream_dedup.domain.addresses import shown
 from stream_dedup.domain.disk import sync
 from stream_dedup.domain.errors import StoreError
 from stream_dedup.domain.paths import create_file, make_folder, open_file
-from stream_dedup.inputs.remote_files import is_address, raise_as, system_of
+from stream_dedup.inputs.remote_files import is_address, new_file_system, raise_as
 
 _PART_BYTES: Final = 8 << 20
 
@@ -129,7 +129,7 @@ class _Addressed:
         self.where = shown(address)
         self._address = address
         with self._raise_store_errors("used"):
-            self._system, path = system_of(address)
+            self._system, path = new_file_system(address)
             self._root = path.rstrip("/")
 
     def folders(self) -> list[str]:
