@@ -151,8 +151,8 @@ def sip_hash_block(block: Any, key_0: Any, key_1: Any) -> Any:
 
 @kernel
 def sip_hash(data: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
-    """Return SipHash-rounds-final_rounds of bytes (uint8 array) under a 128-bit key of two halves:
-    64 bits.
+    """Return the 64-bit SipHash-c-d (c = `rounds`, d = `final_rounds`) of bytes (uint8 array), under
+    a 128-bit key in two halves.
     """
     return sip_hash_between(data, np.int64(0), len(data), key_0, key_1, rounds, final_rounds)
 

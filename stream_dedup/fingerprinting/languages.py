@@ -4,8 +4,8 @@ simplified Han are equal.
 Invariants: all settings are part of the recipe, by their digest, unless they are the defaults; a
 setting that the recipe cannot use is an error when the recipe is made, never ignored.
 
-The two files are UTF-8, one word per line, normalised as texts are (`normalise`), so their words
-match those of texts:
+The user's dictionary and the stop list are UTF-8 files, one word per line, normalised as texts are
+(`normalise`), so their words match those of texts:
 
 - the user's dictionary has jieba's format, `word [frequency] [tag]`, and jieba's meaning, within runs of Han;
 - the stop list has a word per line, and `#` begins a comment. A line is split at separators as texts are
@@ -73,7 +73,7 @@ class Languages:
             return jieba_data.dictionary()
         return jieba_data.make_dictionary(self.user_words, self.stop_words)
 
-    def folded(self) -> Languages:
+    def spelt(self) -> Languages:
         """Return the languages for texts after the step `spelling`: their stop words are spelt in
         the same way.
         """

@@ -292,7 +292,7 @@ class _MethodFingerprinter:
 
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
-        self._languages = languages.folded() if method.is_batched else languages
+        self._languages = languages.spelt() if method.is_batched else languages
         # Texts that are cut into words need no such step: cutting folds spelling variants.
         self._spells_texts = any(kind == OF_CHARACTERS for kind, _, _ in method.runs)
         if method.cuts_words:
