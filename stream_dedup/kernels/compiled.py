@@ -83,8 +83,8 @@ class Baseline(NamedTuple):
         return all(host_features.get(feature, False) for feature in self.features)
 
 
-# Every server processor since 2013 (Intel) and 2017 (AMD) has x86-64-v3 (AVX2), every 64-bit ARM
-# NEON.
+# Every server processor since 2013 (Intel) and 2017 (AMD) has x86-64-v3 (AVX2), and every 64-bit
+# ARM processor has NEON.
 _X86_64_V3 = Baseline(
     "x86-64-v3",
     ("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2",
@@ -392,9 +392,9 @@ def kernel(function: Kernel) -> Kernel:
     """Compile a function with numba at its first call, or load its cached machine code.
 
     The function must not create arrays, which the compiler refuses: pass buffers to it. Its code
-    then counts no references to arrays. numba counts them at every call between kernels, also for
-    arrays in tuples, and threads that share arrays wait for each other: with counting, a search
-    took twice the time in one thread, and more in two.
+    then counts no references to arrays. Otherwise numba counts them at every call between kernels,
+    also for arrays in tuples, and threads that share arrays wait for each other: a search then took
+    twice the time in one thread, and more in two.
     """
     return _compile(function, counts_references=False)
 
@@ -460,7 +460,8 @@ def _read_at(typing_context: Any, file: Any, offset: Any, into: Any) -> Any:  # 
     """
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if sys.platform == "win32":  # no such call, and no columns in files
+        # Windows has no `pread`. Only the index role keeps columns in files, and it does not run there.
+        if sys.platform == "win32":
             return ir.Constant(ir.IntType(64), -1)
         array = context.make_array(signature.args[2])(context, builder, value=arguments[2])
         size = builder.mul(array.nitems, array.itemsize)
