@@ -4,8 +4,8 @@ Its records are control records in the log's frame (`records`), of three types:
 
     begun   {log, topic, topic_id, partitions}: workers have started to read these partitions, with
             that log
-    opened  {log}: from here on the topic is complete. The records before this one list the
-            partitions that were begun with that log before the topic existed
+    opened  {log}: from here on the list is complete. The records before this one name the
+            partitions that were begun with that log before the topic `begun` existed
     reading {log, settings, changes}: the settings that decide text, id and scope of a document. The
             first one in the topic is in force, so that two workers that start together agree; one
             with `changes` (by `declare`) replaces it
@@ -28,7 +28,7 @@ from stream_dedup.log.records import Control, LogRecord, encode_control
 
 
 @dataclass(slots=True)
-class BegunTopic:
+class BegunPartitions:
     """The begun partitions of a source topic with a log; `fold` applies the records of the topic
     `begun` in order.
 

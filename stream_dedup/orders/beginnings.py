@@ -25,7 +25,7 @@ from stream_dedup.domain.topics import TopicNames
 from stream_dedup.kafka import Admin, LogAppender, read_whole_log
 from stream_dedup.log import records
 from stream_dedup.log.begun_partitions import (
-    BegunTopic,
+    BegunPartitions,
     encode_begun,
     encode_opened,
     encode_reading,
@@ -77,7 +77,7 @@ class Beginnings:
         self._read = read
         self._write = write
         self._logger = logger
-        self._begun = BegunTopic(log_id, topic_id)
+        self._begun = BegunPartitions(log_id, topic_id)
         self.refresh()
 
     def refresh(self) -> None:

@@ -17,7 +17,7 @@ from stream_dedup.domain.terminal import note, progress
 from stream_dedup.index.rules.window import RulesInForce
 from stream_dedup.index.tables.blocks import compile_plan, table_count
 from stream_dedup.kafka import Admin, read_whole_log
-from stream_dedup.log.begun_partitions import BegunTopic, encode_reading
+from stream_dedup.log.begun_partitions import BegunPartitions, encode_reading
 from stream_dedup.log.controls import Window, format_of
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.orders import declaration
@@ -218,7 +218,7 @@ def _change_reading(
     """
     names = settings.topic_names
     log_id = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints].topic_id
-    begun = BegunTopic(log_id, b"").fold_all(read_whole_log(settings, names.begun))
+    begun = BegunPartitions(log_id, b"").fold_all(read_whole_log(settings, names.begun))
     new_reading = reading_of(settings) if is_changed else begun.reading
     if new_reading is not None and new_reading != begun.reading and not dry_run:
         append_begun(settings, names, encode_reading(log_id, new_reading, changes=True))

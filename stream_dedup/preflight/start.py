@@ -17,7 +17,7 @@ from stream_dedup.domain.document import TopicPartitionKey
 from stream_dedup.domain.errors import BrokerError, GoneError
 from stream_dedup.domain.topics import TopicNames, TopicState
 from stream_dedup.kafka import Admin, Bounds, count_records, read_whole_log, unread_spans
-from stream_dedup.log.begun_partitions import BegunTopic
+from stream_dedup.log.begun_partitions import BegunPartitions
 from stream_dedup.preflight.clients import check_clients
 from stream_dedup.preflight.cluster import Facts, check_cluster, check_topics_exist
 from stream_dedup.preflight.finding import CheckFinding, CheckState, raise_refusals
@@ -56,13 +56,13 @@ def read_facts(
         committed = {
             key[1]: value for key, value in all_committed.items() if key[0] == names.documents
         }
-        begun_topic = _begun(settings, names, topics)
+        known_begun = _begun(settings, names, topics)
         begun = (
-            frozenset(begun_topic.partitions)
-            if begun_topic is not None and begun_topic.is_complete
+            frozenset(known_begun.partitions)
+            if known_begun is not None and known_begun.is_complete
             else None
         )
-        reading = None if begun_topic is None else begun_topic.reading
+        reading = None if known_begun is None else known_begun.reading
         # Read after the begun partitions, because an offset is committed before its partition is
         # recorded as begun.
         known = admin.partitions_committed(settings.group, names.documents)
@@ -94,11 +94,11 @@ def read_facts(
 
 def _begun(
     settings: Settings, names: TopicNames, topics: Mapping[str, TopicState]
-) -> BegunTopic | None:
+) -> BegunPartitions | None:
     if not {names.begun, names.fingerprints} <= topics.keys():
         return None
-    begun_topic = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
-    return begun_topic.fold_all(read_whole_log(settings, names.begun))
+    begun = BegunPartitions(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
+    return begun.fold_all(read_whole_log(settings, names.begun))
 
 
 _logger = structlog.get_logger("stream_dedup.preflight")

@@ -11,7 +11,7 @@ import pytest
 from stream_dedup.domain.errors import ConfigurationError, FirstStartError
 from stream_dedup.domain.topics import TopicNames
 from stream_dedup.log.begun_partitions import (
-    BegunTopic,
+    BegunPartitions,
     encode_begun,
     encode_opened,
     encode_reading,
@@ -181,7 +181,7 @@ def test_two_concurrent_first_workers_record_only_begun_partitions(
 
 def test_the_records_are_folded_in_any_order() -> None:
     """Records of other topics and logs among them are ignored."""
-    found = BegunTopic(LOG, TOPIC)
+    found = BegunPartitions(LOG, TOPIC)
     raws = (
         encode_begun(LOG, "t", TOPIC, [2, 0]),
         encode_opened(OTHER),
