@@ -28,10 +28,10 @@ from stream_dedup.log.records import Batch, LogRecord, Release, document_of
 
 
 class TracedDocument(NamedTuple):
-    """A document in the log: the log offset and the place in the record, and the document as a batch."""
+    """A document in the log, as a batch of one; its log offset, and its index in the log record."""
 
     log_offset: int
-    place: int
+    index_in_record: int
     document: Batch
 
 
@@ -53,14 +53,14 @@ class Trace:
     releases: list[LoggedRelease] = field(default_factory=list)
 
     @property
-    def place(self) -> tuple[int, int]:
+    def source_place(self) -> tuple[int, int]:
         """Its partition and offset in the source."""
         return self.partition, self.offset
 
     @property
     def verdicts_at(self) -> set[str]:
         """The log places at which it may have been judged, as in `dedup.log`."""
-        return {f"{logged.log_offset}/{logged.place}" for logged in self.judged}
+        return {f"{logged.log_offset}/{logged.index_in_record}" for logged in self.judged}
 
     @property
     def released_at(self) -> set[str]:
@@ -73,23 +73,23 @@ class Traces:
 
     def __init__(self, topic_id: bytes, recipe: str, traces: Iterable[Trace]) -> None:
         self._topic_id, self._recipe = topic_id, recipe
-        self._by_place = {
+        self._traces = {
             (trace.partition, trace.offset, trace.value_digest): trace for trace in traces
         }
-        self._offsets = np.unique(np.array([offset for _, offset, _ in self._by_place], np.int64))
+        self._offsets = np.unique(np.array([offset for _, offset, _ in self._traces], np.int64))
 
     def fold(self, log_offset: int, record: LogRecord | None) -> None:
         """Apply the next record of the log."""
         if isinstance(record, Batch):
-            for place, trace in self._find_traces(record):
-                document = document_of(record, place)
-                trace.judged.append(TracedDocument(log_offset, place, document))
+            for row, trace in self._find_traces(record):
+                document = document_of(record, row)
+                trace.judged.append(TracedDocument(log_offset, row, document))
         elif isinstance(record, Release):
             for _, trace in self._find_traces(record.batch):
                 trace.releases.append(LoggedRelease(log_offset, record.unique_from))
 
     def _find_traces(self, batch: Batch) -> Iterator[tuple[int, Trace]]:
-        """Yield (place in the batch, trace) of its documents that are traced."""
+        """Yield (row in the batch, trace) of its documents that are traced."""
         if batch.recipe != self._recipe:
             return
         partitions = {
@@ -100,8 +100,8 @@ class Traces:
         if not partitions:
             return
         is_traced = np.isin(batch.source, list(partitions)) & np.isin(batch.offset, self._offsets)
-        for place in np.flatnonzero(is_traced).tolist():
-            partition, offset = partitions[int(batch.source[place])], int(batch.offset[place])
-            trace = self._by_place.get((partition, offset, int(batch.value_digest[place])))
+        for row in np.flatnonzero(is_traced).tolist():
+            partition, offset = partitions[int(batch.source[row])], int(batch.offset[row])
+            trace = self._traces.get((partition, offset, int(batch.value_digest[row])))
             if trace is not None:
-                yield place, trace
+                yield row, trace

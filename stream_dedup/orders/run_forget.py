@@ -34,8 +34,13 @@ class RemainingData(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """The number of documents with an id, in total and `since` it was last forgotten at log offset
-    `forgotten_at`; the log offset of the new `forget`; and the remaining data.
+    """The result of `forget` for an id.
+
+    `documents`: the number of its documents in the log.
+    `since`: the number of those after the log offset `forgotten_at`.
+    `forgotten_at`: the log offset at which it was last forgotten; None if never.
+    `log_offset`: the log offset of the new `forget`; None if none was written.
+    `remaining`: the remaining data.
     """
 
     documents: int
@@ -110,18 +115,18 @@ def list_remaining_data(
         RemainingData(
             "the index's volume",
             "old bytes, which are no longer read",
-            f"RocksDB removes them within {_ROCKSDB_DAYS} days",
+            f"RocksDB removes them, within {_ROCKSDB_DAYS} days",
         ),
         RemainingData(
             "snapshots of the index",
             f"{id_form}, with its fingerprint",
-            "they are deleted; later snapshots do not contain it",
+            "their deletion; later snapshots do not contain it",
         ),
         RemainingData(
             "the search's volume",
             "old bytes, which are no longer read",
-            "the engine merges their files; to remove them at once, delete the volume: the search "
-            "fills it again without them",
+            "the engine merges their files, or you delete the volume, which the search fills again "
+            "without them",
         ),
     ]
 

@@ -392,10 +392,10 @@ def _release_group(order: ReleaseOrder, group: Sequence[Dropped], result: ManyRe
     if order.dry_run:
         result.released_before += sum(bool(document.trace.releases) for document in group)
         return
-    sources = _read_source_records(order, [document.trace.place for document in group])
+    sources = _read_source_records(order, [document.trace.source_place for document in group])
     documents = []
     for document in group:
-        message = sources.get(document.trace.place)
+        message = sources.get(document.trace.source_place)
         if message is not None and value_digest(message.value) == document.trace.value_digest:
             documents.append((message, document.trace))
     if len(documents) < len(group):
