@@ -93,7 +93,7 @@ def _refusals(
 def _not_in_force(
     settings: Settings, declared: Mapping[str, Any], plan: Plan
 ) -> Iterator[CheckFinding]:
-    """Yield a warning for each setting of similarity that differs from the log's."""
+    """Yield a warning for each setting that the log decides and that differs from it."""
     wanted = settings.judging_plan
     if plan != wanted:
         yield warning(
@@ -125,7 +125,8 @@ def _not_in_force(
             "copies",
             f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is "
             f"{str(settings.count_copies).lower()}; the log's value is in force and cannot change. Set "
-            "the log's value, or start a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+            "STREAM_DEDUP_COUNT_COPIES to the log's value, or start a new log with another "
+            "STREAM_DEDUP_TOPIC_PREFIX.",
         )
 
 
@@ -188,7 +189,7 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
     reading = {name: getattr(settings, name) for name in _FIELDS}
     if settings.value_format == "raw":
         reading["text_field"] = reading["title_field"] = None
-    # An unset value is omitted, because older logs do not contain it.
+    # `text_at` is omitted if unset: older logs do not contain it.
     if settings.text_at is not None:
         reading["text_at"] = settings.text_at
     return reading
