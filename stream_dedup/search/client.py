@@ -53,7 +53,7 @@ def summary_of(answer: dict[str, Any]) -> str:
 
 
 def page_notes(answer: dict[str, Any], shown: int, total: int, noun: str) -> list[str]:
-    """Return a sentence: which of `total` rows a page with `shown` rows contains; none if all."""
+    """Return a sentence: which of `total` rows a list shows; none if all. `noun` names a row."""
     if total and not shown:
         return ["This page is after the last one."]
     rows = f"{answer['offset'] + 1:,} to {answer['offset'] + shown:,} of {counted(total, noun)}"

@@ -15,7 +15,7 @@ COPY_COLUMNS: Final = [
     "newest",
     "similarity",
     "reason",
-    "best so far by",
+    "best by rule",
     "bytes",
     "position",
 ]
@@ -31,15 +31,15 @@ GROUP_COLUMNS: Final = [
 
 
 def summarise_list(answer: dict[str, Any]) -> str:
-    """Return sentences: how many groups there are, and which of them are shown."""
+    """Return sentences: how many groups there are, and which of them are listed."""
     total = answer["total"]
     notes = page_notes(answer, len(answer["groups"]), total, "group")
     return " ".join([f"{counted(total, 'group')}.", *notes])
 
 
 def summarise_group(answer: dict[str, Any]) -> str:
-    """Return sentences about a group: its copies, and which of their pages are shown; its position,
-    record times and best copy.
+    """Return sentences about a group: its copies, and which of the copied web pages are listed; its
+    position, record times and best copy.
     """
     copies, fetched_again, in_log = answer["copies"], answer["fetched_again"], answer["counted"]
     released, best = answer["released"], answer["best"]
