@@ -41,7 +41,7 @@ def audit_command(
 ) -> int:
     """Check all topics, also while the filter runs: each record was delivered once, in order, unchanged.
 
-    Exits with 1 and prints a sentence for each violation.
+    Prints a sentence for each violation; exits with 1 if there are any.
     """
     started = time.monotonic()
     with progress("reading", None) as advance:
