@@ -39,7 +39,7 @@ def sources_of(
     follower = OutputsFollower(settings, records, recent, stop)
     index = settings.console_index
     if search is not None:
-        # Searches in other processes are not marked: Kafka does not show when they start.
+        # A search role in another process gets no mark: Kafka does not show when it starts.
         recent.add_mark("The search started.")
     follower.start()
     return ConsoleSources(
