@@ -54,7 +54,8 @@ class CachedAnswer(Generic[T]):
         task = self._task
         if task is None or (task.done() and time.monotonic() >= self._until):
             task = self._task = asyncio.create_task(self._make_outcome())
-        # A cancelled request must not cancel the others. No local keeps an error's traceback alive.
+        # A cancelled request must not cancel the others. The list and `del` leave no local variable
+        # that would keep an error's traceback alive.
         outcome = [await asyncio.shield(task)]
         del task
         return result_of(outcome.pop())
