@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_793
+WHOLE = 32_810
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -21,11 +21,11 @@ CEILINGS = {
     "console": 1_618,
     "demo": 504,
     "domain": 1_832,
-    "files": 2_761,
+    "files": 2_762,
     "fingerprinting": 2_206,
     "index": 5_464,
     "indexer": 674,
-    "inputs": 2_919,
+    "inputs": 2_935,
     "insights": 478,
     "kafka": 1_839,
     "kernels": 293,

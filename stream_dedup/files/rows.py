@@ -27,7 +27,7 @@ from stream_dedup.files.keep import FIRST, LONGEST, NO_RANK, to_rank
 from stream_dedup.files.offline import OfflineDocument, RepeatedIds, exceeds_one_percent
 from stream_dedup.fingerprinting import Vector, as_vector
 from stream_dedup.inputs.charset import describe_wrong_encoding, looks_like_markup
-from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow
+from stream_dedup.inputs.columnar import decoded_parts, require_pyarrow, values_in_utc
 from stream_dedup.inputs.fields import MISSING, field_at, joined_texts, parse_json, scalar
 from stream_dedup.inputs.html import Pages
 from stream_dedup.inputs.sources import (
@@ -358,7 +358,8 @@ class DocumentRows:
             reader = pa.RecordBatchReader.from_stream(source)
             names = self._columns_to_read(reader.schema.names)
             for batch in itertools.chain.from_iterable(map(decoded_parts, reader)):
-                for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+                columns = (values_in_utc(batch.column(name)) for name in names)
+                for values in zip(*columns, strict=True):
                     yield dict(zip(names, values, strict=True))
         except pa.ArrowException as error:
             raise InputError(

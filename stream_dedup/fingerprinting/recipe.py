@@ -96,9 +96,9 @@ class Recipe:
             "floor",
             method.floor if floor is None else checked(floor, int, "A floor", "a whole number"),
         )
-        if not 0 <= self.floor < 1 << 32:
+        if not 1 <= self.floor < 1 << 32:
             raise ConfigurationError(
-                f"The floor (minimum number of features) cannot be {self.floor}: use 0 or more."
+                f"The floor (minimum number of features) cannot be {self.floor}: use 1 or more."
             )
         languages = (
             Languages()

@@ -459,9 +459,39 @@ def _expressible_values(column: Any) -> list[Any]:
         if not isinstance(error, (ValueError, TypeError, LookupError, *_damage_errors())):
             raise
         if len(column) == 1:
-            return [_OMITTED]
+            in_utc = _in_utc(column)
+            return [_OMITTED] if in_utc.type == column.type else _expressible_values(in_utc)
         half = len(column) // 2
         return _expressible_values(column[:half]) + _expressible_values(column[half:])
+
+
+def _in_utc(column: Any) -> Any:
+    """Return a column of times with a zone in UTC, because eastern zones reach the year 10000, which
+    Python cannot express, some hours earlier; any other column unchanged.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return column
+    unit = "us" if kind.unit == "ns" else kind.unit  # Python's times have microseconds
+    return column.cast(pa.timestamp(unit, "UTC"), safe=False)
+
+
+def values_in_utc(column: Any) -> list[Any]:
+    """Return the values of a column; times with a zone are in UTC.
+
+    Raises:
+        InputError: Python cannot express a value, such as a date after the year 9999.
+    """
+    errors: tuple[type[Exception], ...] = (ValueError, *_damage_errors())
+    try:
+        values: list[Any] = _in_utc(column).to_pylist()
+    except errors as error:
+        raise InputError(
+            f"A column of type {column.type} cannot be read: {_reason(error)}."
+        ) from error
+    return values
 
 
 def _values(column: Any) -> list[Any]:

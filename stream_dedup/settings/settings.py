@@ -275,7 +275,7 @@ class Settings(BaseModel):
         "`textrank`, `pypi-simhash`, `vector`, or one of these with a width (`chars:64`); see `recipes.md`. A change "
         "needs a new `fingerprints` topic.",
     )
-    floor: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(
+    floor: Annotated[int, Field(ge=1, lt=1 << 32)] | None = Field(
         default=None,
         description="Minimum number of distinct features of a text that is compared for "
         "similarity; shorter texts are only compared for equality. A change needs a new "

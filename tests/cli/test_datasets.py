@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.mini_crawl import mini_crawl
-from stream_dedup import dedup
-from stream_dedup.domain.errors import InputError
+from stream_dedup import Recipe, dedup
+from stream_dedup.domain.errors import ConfigurationError, InputError
 from stream_dedup.files import offline, parts
 from tests.cli.running import Run, jsonl
 
@@ -321,3 +321,24 @@ def test_keep_names_the_copy_to_keep(keep: str, kept: list[int], as_table: bool)
 def test_keep_refuses_what_ranks_no_row(keep: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         dedup([{"text": text} for text in TEXTS[:3]], keep=keep)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_keep_ranks_the_end_of_the_year_9999_in_an_eastern_zone(tmp_path: Path, unit: str) -> None:
+    """The usual time for "never" is in the year 10000 there, which Python cannot express."""
+    times = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, tzinfo=dt.UTC)]
+    column = pa.array(times, pa.timestamp(unit, "Asia/Tokyo"))
+    table = pa.table({"text": [TEXTS[0]] * 2, "until": column})
+    pq.write_table(table, tmp_path / "a.parquet")
+
+    for source in (table, tmp_path / "a.parquet"):
+        assert dedup(source, keep="until", returns="mask").tolist() == [False, True]
+    later = table.set_column(1, "until", pa.array([1, 10**15], pa.timestamp("ms", "Asia/Tokyo")))
+    with pytest.raises(InputError, match=r"A column of type timestamp.* cannot be read: "):
+        dedup(later, keep="until")
+
+
+def test_a_floor_of_0_is_refused() -> None:
+    """Texts without features have equal fingerprints, so they would be copies of each other."""
+    with pytest.raises(ConfigurationError, match="cannot be 0: use 1 or more"):
+        Recipe(floor=0)

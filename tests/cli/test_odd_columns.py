@@ -133,12 +133,11 @@ def test_nan_and_infinity_are_no_ids(run: Run, tmp_path: Path) -> None:
 
 
 INEXPRESSIBLE = {
-    "zoned": pa.array([253402300799000], pa.timestamp("ms", tz="Europe/Berlin")),
+    "zoned": pa.array([253402400000000], pa.timestamp("ms", tz="Europe/Berlin")),
     "year 57973": pa.array([1_767_225_600_000_000], pa.timestamp("ms")),
     "before year 1": pa.array([-(10**14)], pa.timestamp("ms")),
     "far date": pa.array([10**8], pa.date32()),
     "long duration": pa.array([10**17], pa.duration("ms")),
-    "unknown zone": pa.array([0], pa.timestamp("ms", tz="Nowhere/City")),
     "invalid text": pa.array([b"\xff"]).view(pa.string()),
     "nested": pa.StructArray.from_arrays([pa.array([10**8], pa.date32())], ["date"]),
 }
@@ -165,6 +164,27 @@ def test_check_keeps_rows_with_dates_that_python_lacks(run: Run, tmp_path: Path,
     ended = run("check", path, "--to", tmp_path / "lines", "--as", "jsonl")
     assert "years after 9999" in ended.err
     assert "lack odd of 2 rows. Use --as parquet" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("zone", "time_ms", "written_time"),
+    [
+        ("Europe/Berlin", 253402300799000, "9999-12-31T23:59:59"),
+        ("Nowhere/City", 0, "1970-01-01T00"),
+    ],
+)
+def test_check_writes_times_that_python_has_only_in_utc(
+    run: Run, tmp_path: Path, zone: str, time_ms: int, written_time: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    times = pa.array([time_ms], pa.timestamp("ms", zone))
+    pq.write_table(pa.table({"id": ["a"], "text": [PAGE], "until": times}), path)
+
+    ended = run("check", path, "--to", tmp_path / "o", "--as", "jsonl")
+
+    assert "lack" not in ended.err
+    (kept,) = (tmp_path / "o" / "kept").iterdir()
+    assert json.loads(kept.read_text())["until"].startswith(written_time)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
