@@ -34,7 +34,7 @@ def audit_command(
     ] = SCAN_MAX,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Judge the log again with an index, whatever its size."),
+        typer.Option("--verify", help="Judge a log of any size again, with an index."),
     ] = False,
     work: WorkOption = None,
     as_json: JsonOption = False,
