@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_810
+WHOLE = 32_817
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -33,7 +33,7 @@ CEILINGS = {
     "log": 1_206,
     "orders": 1_255,
     "preflight": 791,
-    "search": 1_306,
+    "search": 1_313,
     "serving": 1_245,
     "settings": 670,
     "worker": 1_985,

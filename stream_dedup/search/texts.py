@@ -113,6 +113,14 @@ class TextIndex:
         # position).
         self._pending_halves: dict[tuple[bool, str], TextFacts] = {}
         self.checkpoint = self._read_checkpoint()
+        # Source positions of releases whose copy was not read yet: nearly always none, so that a copy
+        # needs no search.
+        released = self._facts_in_order(self._term("kind", _RELEASED), "time", None)
+        self._lone_releases = {
+            facts.source_position
+            for facts in (TextFacts(*fields) for fields in released)
+            if not facts.group_position
+        }
 
     def _read_checkpoint(self) -> EngineCheckpoint | None:
         stored = self._first_facts("kind", _CHECKPOINT)
@@ -206,16 +214,21 @@ class TextIndex:
         Return the facts of the document and the output position of the copy; if there is no other
         record yet, return `facts` and an empty position.
         """
-        query = self._both(
-            self._term("at", facts.source_position),
-            self._term("kind", _DUPLICATE if facts.is_released else _RELEASED),
-        )
-        committed = [TextFacts(*fields) for fields in self._facts_in_order(query, "time", 1)]
-        pending = self._pending_halves.pop((not facts.is_released, facts.source_position), None)
-        other = pending or next(iter(committed), None)
+        other = None
+        if facts.is_released or facts.source_position in self._lone_releases:
+            query = self._both(
+                self._term("at", facts.source_position),
+                self._term("kind", _DUPLICATE if facts.is_released else _RELEASED),
+            )
+            committed = [TextFacts(*fields) for fields in self._facts_in_order(query, "time", 1)]
+            pending = self._pending_halves.pop((not facts.is_released, facts.source_position), None)
+            other = pending or next(iter(committed), None)
         if other is None:
             self._pending_halves[facts.is_released, facts.source_position] = facts
+            if facts.is_released:
+                self._lone_releases.add(facts.source_position)
             return facts, ""
+        self._lone_releases.discard(facts.source_position)
         copy, released = (other, facts) if facts.is_released else (facts, other)
         with self._writing() as writer:
             writer.delete_documents_by_term("at", other.output_position)

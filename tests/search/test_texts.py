@@ -294,14 +294,14 @@ def test_a_page_that_is_fetched_again_is_no_copy(make_engine: MakeEngine) -> Non
     assert read_counts("documents-0@0") == (0, 1, 0)
 
 
-@pytest.mark.parametrize("commits", [False, True])
+@pytest.mark.parametrize("between", ["nothing", "a commit", "a restart"])
 @pytest.mark.parametrize("is_release_first", [False, True])
 def test_a_released_copy_counts_once_as_a_kept_document(
-    make_engine: MakeEngine, is_release_first: bool, commits: bool
+    make_engine: MakeEngine, tmp_path: Path, is_release_first: bool, between: str
 ) -> None:
     """In whichever order its two records are read; the group knows it, also without another copy,
     and until it is forgotten."""
-    engine = make_engine()
+    engine = make_engine(tmp_path / "engine")
     group = {"group_position": "documents-0@9", "kept_id": "kept", "verdict": "duplicate"}
     copy = facts(1, source_position="documents-0@1", reason="near", similarity=0.7, **group)
     copy = copy._replace(output_position="duplicates-0@1", better="longest")
@@ -311,8 +311,11 @@ def test_a_released_copy_counts_once_as_a_kept_document(
     for record in (records[0], other, records[1]):
         hosts = ["b.example", "a.example"] if record.is_duplicate else ()
         engine.add_text(record, ["one"], key_of(record.id.encode()), hosts)
-        if commits:
+        if between != "nothing":
             engine.commit(CHECKPOINT)
+        if between == "a restart":
+            engine.close()
+            engine = make_engine(tmp_path / "engine")
     engine.commit(CHECKPOINT)
 
     found = engine.find(SearchQuery((("one",),), 1), 9)
