@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_817
+WHOLE = 32_814
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -18,7 +18,7 @@ CEILINGS = {
     "audit": 1_681,
     "broker": 419,
     "cli": 1_339,
-    "console": 1_618,
+    "console": 1_615,
     "demo": 504,
     "domain": 1_832,
     "files": 2_762,

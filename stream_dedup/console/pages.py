@@ -13,7 +13,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from stream_dedup.console.recent_decisions import BINS, FILTERS, SPANS, filter_of
+from stream_dedup.console.recent_decisions import (
+    BINS,
+    FILTERS,
+    SPANS,
+    figures_of_hosts,
+    filter_of,
+    select,
+)
 from stream_dedup.console.sources import ConsoleSources, TextSearch
 from stream_dedup.console.tables import TABLES
 from stream_dedup.console.values import (
@@ -185,9 +192,9 @@ async def answer_decisions(
     filters = filter_of(query)
     before = _parse_number(query, "before")
     sort = query.get("sort", "")
-    selected = sources.recent.select(filters)
+    remembered = sources.recent.newest_first()
+    selected = select(remembered, filters)
     listed = [decision for decision in selected if before is None or decision.number < before]
-    remembered = sources.recent.remembered
     notices, _ = await _start_decisions_page(sources, call)
     plans = await _call_or_notice([], call, sources.plans, "", "", None)
     return {
@@ -195,7 +202,7 @@ async def answer_decisions(
         "decisions": listed if sort else listed[:ROWS],
         "before": listed[ROWS - 1].number if len(listed) > ROWS and not sort else None,
         "matching": len(selected),
-        "remembered": remembered,
+        "remembered": len(remembered),
         "is_live": before is None and not sort,
         "thresholds": thresholds_of(plans.current if plans else None),
     }
@@ -222,7 +229,7 @@ async def answer_all_decisions(
 ) -> dict[str, Any]:
     """Answer with all decisions in memory that match the filters, for CSV."""
     filters = filter_of(query)
-    return {"decisions": await call(lambda: sources.recent.select(filters))}
+    return {"decisions": await call(lambda: select(sources.recent.newest_first(), filters))}
 
 
 async def answer_decision(
@@ -534,7 +541,8 @@ async def answer_hosts(sources: ConsoleSources, query: Query, call: ThreadCall) 
         )
     )
     events = events_of_hosts or {}
-    figures = {host_figures.host: host_figures for host_figures in sources.recent.hosts()}
+    remembered = sources.recent.newest_first()
+    figures = {host_figures.host: host_figures for host_figures in figures_of_hosts(remembered)}
     figures |= {host: HostFigures(host, 0, 0, 0, 0) for host in events if host not in figures}
     rows = [
         replace(host_figures, events=tuple(events.get(host, ())))
@@ -545,7 +553,7 @@ async def answer_hosts(sources: ConsoleSources, query: Query, call: ThreadCall) 
         "notices": [notice for notice in notices if notice],
         "hosts": rows,
         "has_signals": events_of_hosts is not None,
-        "remembered": sources.recent.remembered,
+        "remembered": len(remembered),
     }
 
 

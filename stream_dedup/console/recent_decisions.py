@@ -219,20 +219,13 @@ class Recent:
         """Add an event that happens now."""
         self._marks.append(PictureMark(self._now_ms(), text))
 
-    def select(self, filters: DecisionFilter) -> list[Decision]:
-        """Return the decisions that match the filter, the newest first."""
-        decisions = self._newest_first()
-        if filters.verdict == _COPY:
-            decisions = _without_released(decisions)
-        return [decision for decision in decisions if filters.matches(decision)]
-
     def find_decision(self, position: str) -> Decision | None:
         """Return the newest decision in memory by its position on an output, or by the position of
         its document in the source; None without one.
         """
         found = (
             decision
-            for decision in self._newest_first()
+            for decision in self.newest_first()
             if position in (decision.output_position, decision.source_position)
         )
         return next(found, None)
@@ -246,11 +239,6 @@ class Recent:
     def is_empty(self) -> bool:
         """Whether no decision is in memory."""
         return not self._decisions
-
-    @property
-    def remembered(self) -> int:
-        """The number of decisions in memory that may be listed."""
-        return len(self._newest_first())
 
     def figures_of(self, span: str = "1h", marks: Iterable[PictureMark] = ()) -> SpanFigures:
         """Return the figures of a span that ends now, in at most 60 columns of whole minutes, with
@@ -315,17 +303,10 @@ class Recent:
             marks=tuple(mark for mark in all_marks if first_minute * 60_000 <= mark.time_ms <= now),
         )
 
-    def hosts(self) -> list[HostFigures]:
-        """Return the figures of each host in the decisions in memory, the most wasted bytes first. A
-        copy that was released counts once, as a kept document.
+    def newest_first(self) -> list[Decision]:
+        """Return the decisions in memory that may be listed, the newest first. Each is checked against
+        the forgotten ids, so call it once for a page.
         """
-        decisions_of_hosts: dict[str, list[Decision]] = {}
-        for decision in _without_released(self._newest_first()):
-            decisions_of_hosts.setdefault(decision.host, []).append(decision)
-        hosts = (_host_figures(host, listed) for host, listed in decisions_of_hosts.items())
-        return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
-
-    def _newest_first(self) -> list[Decision]:
         with self._lock:
             decisions = list(reversed(self._decisions))
         return [
@@ -333,6 +314,23 @@ class Recent:
             for decision in decisions
             if (shown := self._redact_decision(decision)) is not None
         ]
+
+
+def select(decisions: Sequence[Decision], filters: DecisionFilter) -> list[Decision]:
+    """Return the decisions that match the filter, in their order."""
+    candidates = _without_released(decisions) if filters.verdict == _COPY else decisions
+    return [decision for decision in candidates if filters.matches(decision)]
+
+
+def figures_of_hosts(decisions: Sequence[Decision]) -> list[HostFigures]:
+    """Return the figures of each host, the most wasted bytes first. A copy that was released counts
+    once, as a kept document.
+    """
+    decisions_of_hosts: dict[str, list[Decision]] = {}
+    for decision in _without_released(decisions):
+        decisions_of_hosts.setdefault(decision.host, []).append(decision)
+    hosts = (_host_figures(host, listed) for host, listed in decisions_of_hosts.items())
+    return sorted(hosts, key=lambda figures: (-figures.bytes_wasted, figures.host))
 
 
 def _without_released(decisions: Sequence[Decision]) -> list[Decision]:

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from stream_dedup.console.recent_decisions import MINUTES, Recent, filter_of
+from stream_dedup.console.recent_decisions import (
+    MINUTES,
+    Recent,
+    figures_of_hosts,
+    filter_of,
+    select,
+)
 from stream_dedup.domain.errors import InputError
 from stream_dedup.log.headers import rfc3339
 from tests.console.sample import HOUR_MS, decision, sources
@@ -16,7 +22,7 @@ def test_filters_are_combined() -> None:
     recent = sources().recent
 
     def find_offsets(**query: str) -> set[int]:
-        return {selected.offset for selected in recent.select(filter_of(query))}
+        return {selected.offset for selected in select(recent.newest_first(), filter_of(query))}
 
     assert find_offsets() == set(range(500))
     assert find_offsets(reason="exact") == set(range(4, 500, 10))
@@ -62,7 +68,7 @@ def test_remembered_decisions_are_bounded() -> None:
         for place in range(2 * MINUTES)
     )
 
-    assert recent.remembered == 10
+    assert len(recent.newest_first()) == 10
     assert recent.figures_of("7d").total == MINUTES - 1  # this minute has none yet
     recent = Recent(now_ms=lambda: HOUR_MS)  # records of the year 9999 count as records of now
     recent.add(
@@ -120,13 +126,15 @@ def test_all_times_are_those_of_the_records() -> None:
     hatched = [column.is_read for column in six_hours.columns].count(False)
     assert (hatched, hour.is_minute_whole, hour.per_second) == (2, False, 1 / 60)
     until = filter_of({"until": rfc3339(HOUR_MS - 4 * 3_600_000)})
-    assert [listed.offset for listed in recent.select(until)] == [2]
+    assert [listed.offset for listed in select(recent.newest_first(), until)] == [2]
 
 
 def test_the_newest_come_first_and_none_later_than_a_time() -> None:
     """By the address's `until`."""
     recent = sources().recent
-    assert [listed.offset for listed in recent.select(filter_of({}))] == list(range(499, -1, -1))
+    assert [listed.offset for listed in select(recent.newest_first(), filter_of({}))] == list(
+        range(499, -1, -1)
+    )
 
     recent = Recent(now_ms=lambda: HOUR_MS)
     recent.add(
@@ -134,7 +142,9 @@ def test_the_newest_come_first_and_none_later_than_a_time() -> None:
         for place in range(100)
     )
     until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
-    assert [listed.offset for listed in recent.select(until)] == list(range(49, -1, -1))
+    assert [listed.offset for listed in select(recent.newest_first(), until)] == list(
+        range(49, -1, -1)
+    )
     with pytest.raises(InputError, match="until must be a time in UTC such as"):
         filter_of({"until": "yesterday"})
 
@@ -151,7 +161,7 @@ def test_figures_of_the_hour() -> None:
 
 
 def test_hosts_are_those_of_the_decisions() -> None:
-    hosts = sources().recent.hosts()
+    hosts = figures_of_hosts(sources().recent.newest_first())
 
     assert sum(host.documents for host in hosts) == 500
     assert sum(host.duplicates for host in hosts) == 150
@@ -172,8 +182,10 @@ def test_a_released_copy_counts_once_for_its_host() -> None:
         copies[0], output_position="unique-0@9", verdict="unique", reason="released", size=100
     )
     recent.add([*copies, release])
-    assert [copy.offset for copy in recent.select(filter_of({"verdict": "copy"}))] == [2]
-    (figures,) = recent.hosts()
+    assert [
+        copy.offset for copy in select(recent.newest_first(), filter_of({"verdict": "copy"}))
+    ] == [2]
+    (figures,) = figures_of_hosts(recent.newest_first())
     assert (figures.documents, figures.duplicates, figures.bytes, figures.bytes_wasted) == (
         *(2, 1),
         *(200, 100),
