@@ -10,7 +10,7 @@ import stream_dedup
 
 PACKAGE = Path(stream_dedup.__file__).parent
 ROOT = Path(__file__).parent.parent
-WHOLE = 32_814
+WHOLE = 32_817
 """Statements (`ast.stmt` nodes) of the product. Faust 0.15.3 has 18,347, aiokafka 8,732."""
 WORDS = 36_000
 """Words of all Markdown files, counted as `wc -w` does."""
@@ -21,7 +21,7 @@ CEILINGS = {
     "console": 1_615,
     "demo": 504,
     "domain": 1_832,
-    "files": 2_762,
+    "files": 2_765,
     "fingerprinting": 2_206,
     "index": 5_464,
     "indexer": 674,

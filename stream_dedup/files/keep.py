@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -138,13 +139,14 @@ def to_rank(value: object) -> float:
     """Return a number, or a text that contains one, as a float; a time as its milliseconds since 1970;
     -inf for any other value, which ranks last.
     """
-    try:
-        number = float(value if isinstance(value, int | float | str | decimal.Decimal) else "")
-    except (ValueError, OverflowError):
-        is_day = isinstance(value, dt.date) and not isinstance(value, dt.datetime)
-        time_ms = time_ms_of(str(value) if is_day else value)
-        return NO_RANK if time_ms is None else float(time_ms)
-    return number if abs(number) < float("inf") else NO_RANK
+    if isinstance(value, int | float | str | decimal.Decimal):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
+            return number if abs(number) < float("inf") else NO_RANK
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        value = str(value)
+    time_ms = time_ms_of(value)
+    return NO_RANK if time_ms is None else float(time_ms)
 
 
 def _refuse(sentence: str) -> NoReturn:
